@@ -98,7 +98,7 @@ class BaseModel(BaseEstimator):
         return {kind: text + describe_as_html(self.__dict__) if kind == "text/html" else text
                 for kind, text in found.items()}  # fmt: skip
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, groups=None):
         """Fit the model.
 
         Parameters
@@ -112,17 +112,20 @@ class BaseModel(BaseEstimator):
         sample_weight : array-like (n_samples,), optional
             Each weight multiplies its sample's log-likelihood: 2 means twice the sample, 0 means absent. They are
             counts and no shares: a warning names the factor where their sum is a tenth of the rows or less.
+        groups : array-like (n_samples,), optional
+            A label for each row, such as the patient it was measured on: wherever the fit holds rows out (to choose
+            kernels, sizes and error bars), rows of one label are held out together. For rows in memory.
 
         Returns
         -------
         self : the fitted estimator.
         """
         with self._atomic():
-            self._fit(refuse_masked(X, y), y, sample_weight)
+            self._fit(refuse_masked(X, y), y, sample_weight, groups)
         return self
 
     @abstractmethod
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         """Fit the model to rows as they were given, and set the attributes."""
 
     @abstractmethod

@@ -90,9 +90,9 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
         self.time_limit = time_limit
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         options = process_options(self._parameters(), noise="auto", earlier=self._earlier)
-        source = self._class_source(options, X, y, sample_weight)
+        source = self._class_source(options, X, y, sample_weight, groups)
         if not isinstance(source, MemorySource):
             raise ValueError(
                 f"{source.n_rows:,} rows of Dask do not fit into memory_limit={self.memory_limit!r}, and a process of "

@@ -116,11 +116,13 @@ class GPRegressor(RegressionPredictions, RegressionRows, Process):
             raise ValueError(f"noise={self.noise!r} is for likelihood='gaussian': leave it at 'auto' with {learned!r}")
         return process_options(self._parameters(), noise=learned, earlier=self._earlier)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         options = self._options()
         learns_noise = options.noise not in ("auto", "constant")
         censored = self.likelihood == "censored"
-        source = self._regression_source(options, X, y, sample_weight, censored=censored, passes=not learns_noise)
+        source = self._regression_source(
+            options, X, y, sample_weight, groups, censored=censored, passes=not learns_noise
+        )
         self._set_fitted((fit_noise if learns_noise else _fit)(options, source, fit_processes))
 
     def _set_fitted(self, fitted: FittedProcess) -> None:

@@ -69,7 +69,7 @@ class Machine(BaseModel):
 class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
     """A relevance vector machine of targets or counts."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         given = self._all_parameters()
         if given["likelihood"] not in LIKELIHOODS:
             expected = ", ".join(map(repr, LIKELIHOODS))
@@ -83,7 +83,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
             raise ValueError("Student-t noise has no augmented distribution, whose variances would be taken for noise: "
                              "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
         summed = not counts and can_be_summed(options)
-        source = self._regression_source(options, X, y, sample_weight, counts=counts, summed=summed)
+        source = self._regression_source(options, X, y, sample_weight, groups, counts=counts, summed=summed)
         if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
             self._set_fitted(fit_sparse_model(options, source))
         else:
@@ -119,9 +119,9 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
     averaging: str
     share_alpha: bool
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         options = machine_options(self._all_parameters(), classes=True, earlier=self._earlier)
-        source = self._class_source(options, X, y, sample_weight)
+        source = self._class_source(options, X, y, sample_weight, groups)
         self._set_fitted(fit(options, source, self._search()))
 
     def _search(self) -> Callable:

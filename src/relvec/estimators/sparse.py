@@ -34,8 +34,9 @@ def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM
         for output, y in enumerate(source.targets.T):
             with share_of_work(output, q), stage("search"):
                 fit = fit_sparse(
-                    source.X, y, source.weights, learned=earlier[output], max_functions=options.max_functions,
-                    noise_variance=options.noise_variance, clock=options.clock.part(1.0 / (q - output)),
+                    source.X, y, source.weights, source.groups, learned=earlier[output],
+                    max_functions=options.max_functions, noise_variance=options.noise_variance,
+                    clock=options.clock.part(1.0 / (q - output)),
                 )  # fmt: skip
             fits.append(fit)
     for output, fit in enumerate(fits):
@@ -76,7 +77,7 @@ class SparseChoice(Brief):
 
 
 def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] | None]:
-    """The widths that a warm start of so many outputs begins with."""
+    """Return the widths that a warm start of so many outputs begins with."""
     found = None if options.earlier is None else options.earlier.tuning
     return [c.learned for c in found] if isinstance(found, list) and len(found) == q else [None] * q
 

@@ -11,18 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from relvec.gaussian_process import tails
-from relvec.gaussian_process.evidence import leave_one_out, posterior
+from relvec.gaussian_process.evidence import leave_one_out, leave_out, posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Component, mix
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.inference.heteroscedastic import constant_noise, learn_log_noise
-from relvec.inference.linalg import factor as cholesky
-from relvec.inference.linalg import invert
 
 _SPREAD_ROWS = 1000
 _LEAST_VARYING_ROWS = 60  # that tell whether error bars depend on the inputs
@@ -88,7 +85,9 @@ def follow_inputs(
     if len(rows) < _LEAST_VARYING_ROWS:
         return constant
     Z = _columns(rows, mean if seen is None else seen)
-    fold = np.arange(len(rows)) % _FOLDS
+    fold = rows.labels % _FOLDS
+    if not fold.any():  # a single group has no others to learn from
+        return constant
     logs, spread = _held_out(Z, squares, w, fold)
     factor, varied, tail = best_tail(squares, logs, spread, w, _FACTORS)
     if not _gains_clearly(varied - plain, w):
@@ -117,19 +116,13 @@ def _columns(rows: Rows, mean: np.ndarray) -> np.ndarray:
 
 
 def _means_without_folds(parts: list[Component], shares: np.ndarray, rows: Rows) -> np.ndarray:
-    """Mean (n,) of the mixture at the rows of each fold from those of the others.
+    """Return the mean (n,) of the mixture at the rows of each fold from those of the others.
 
     The mean of a nearly constant process of all rows but one tells what that one is; of all but a fifth it does not.
     """
-    fold, total = np.arange(len(rows)) % _FOLDS, np.zeros(len(rows))
+    fold, total = rows.labels % _FOLDS, np.zeros(len(rows))
     for share, part in zip(shares, parts):
-        L = posterior(part.structure, part.theta, rows).L
-        inverse = invert(L)
-        weights = inverse @ rows.y
-        for i in range(_FOLDS):  # RW eq. (5.12), of several rows at once
-            own = np.flatnonzero(fold == i)
-            solved = cho_solve((cholesky(inverse[np.ix_(own, own)]), True), weights[own])
-            total[own] += share * (rows.y[own] - solved)
+        total += share * leave_out(posterior(part.structure, part.theta, rows), rows.y, fold)[0]
     return total
 
 

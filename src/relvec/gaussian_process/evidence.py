@@ -113,7 +113,23 @@ def losses(rows: Rows, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def leave_one_out(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (noise s/w of the group included) of every merged row from the others: RW eq. (5.12)."""
+    """Return mean and variance (noise s/w included) of every merged row from those of other groups: RW eq. (5.12)."""
     fitted = posterior(structure, theta, rows)
-    inverse = dpotri(fitted.L, lower=1)[0].diagonal()
-    return rows.y - fitted.weights / inverse, 1.0 / inverse
+    if rows.group is None:
+        inverse = dpotri(fitted.L, lower=1)[0].diagonal()
+        return rows.y - fitted.weights / inverse, 1.0 / inverse
+    return leave_out(fitted, rows.y, rows.labels)
+
+
+def leave_out(fitted: ExactPosterior, y: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of each row with targets y (n,) from the rows of other folds (n,).
+
+    RW eq. (5.12) of several rows at once: with P the block of K^-1 of a fold, P^-1 is its covariance given the others.
+    """
+    inverse, mean, variance = invert(fitted.L), np.empty(len(y)), np.empty(len(y))
+    for i in np.unique(fold):
+        own = np.flatnonzero(fold == i)
+        covariance = invert(factor(inverse[np.ix_(own, own)]))
+        mean[own] = y[own] - covariance @ fitted.weights[own]
+        variance[own] = covariance.diagonal()
+    return mean, variance

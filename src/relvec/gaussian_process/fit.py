@@ -28,6 +28,7 @@ from relvec.gaussian_process.rows import (
     join_near_rows,
     merge,
     neighbour_distance,
+    put_groups_last,
     rounding_step,
     standardise,
     without_copies,
@@ -46,6 +47,7 @@ _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many cand
 _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
 _FEWER = 0.7  # of the vectors allowed, from which on fewer of them are not tried
+_LAST_SHARE = 0.2  # of the rows, in whole groups: what is held out at most where one part of them is
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
@@ -106,6 +108,7 @@ def fit_process(
     X: np.ndarray,
     y: np.ndarray,
     weights: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
     *,
     candidates: tuple[Structure, ...] | None = None,
     max_vectors: int | None = None,
@@ -118,13 +121,14 @@ def fit_process(
     vary: bool = True,
     floored: bool = True,
 ) -> ProcessPredictor:
-    """A process with the composite kernel of most merit.
+    """Return a process with the composite kernel of most merit.
 
     Parameters
     ----------
     X : (n, d) finite numbers
     y : (n,) finite numbers
     weights : (n,) frequencies of the rows; one each where not given
+    groups : (n,) numbers of the groups of rows that are left out together; each row is on its own where not given
     candidates : structures over the columns that vary; `default_candidates` where not given
     max_vectors : distinct rows kept at most; min(n, 1000) where not given
     average : whether candidates of nearly the same merit share the prediction (tables of few distinct rows only)
@@ -145,7 +149,7 @@ def fit_process(
     True
     """
     clock = Clock() if clock is None else clock
-    prepared = prepare(X, y, weights, target, clock, noise_variance)
+    prepared = prepare(X, y, weights, target, clock, noise_variance, groups)
     learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
@@ -168,15 +172,16 @@ def fit_process(
     )  # fmt: skip
     if not floored or clock.up("the comparison with a straight line"):
         return process
-    return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance), max_vectors)
+    return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance, groups), max_vectors)
 
 
 def floor_targets(
-    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, prepared: Prepared, noise_variance: float | None = None
-) -> tuple[Target, list[Target]]:
-    """The rows on the scale of the process, and on the target's own where that is another."""
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, prepared: Prepared,
+    noise_variance: float | None = None, groups: np.ndarray | None = None,
+) -> tuple[Target, list[Target]]:  # fmt: skip
+    """Return the rows on the scale of the process, and on the target's own where that is another."""
     scales = [AS_IT_IS] if prepared.scale.sign else []
-    others = [prepare(X, y, weights, scale, Clock(), noise_variance) for scale in scales]
+    others = [prepare(X, y, weights, scale, Clock(), noise_variance, groups) for scale in scales]
     own, *rest = (
         Target(p.rows, p.raw.X, p.units, p.scale, p.floors, p.log_slope) for p in (prepared, *others)
     )  # fmt: skip
@@ -185,22 +190,28 @@ def floor_targets(
 
 def prepare(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, target: Scale | None, clock: Clock,
-    noise_variance: float | None = None,
+    noise_variance: float | None = None, groups: np.ndarray | None = None,
 ) -> Prepared:  # fmt: skip
-    """Rows X (n, d), y (n,) in the order of their hash, merged and standardised, on the scale of the target."""
+    """Return rows X (n, d), y (n,) merged and standardised, on the scale of the target, in the order of their hash.
+
+    Where they have groups (n,), a share of them in whole groups is last.
+    """
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
-        X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
+        used = weights > 0
+        X, y, weights, groups = X[used], y[used], weights[used], None if groups is None else groups[used]
     exponent = int(far_exponent(y))
     X, y = join_near_rows(X, y[:, None]), np.ldexp(y, -exponent)
-    scale = choose_scale(X, y, weights, clock) if target is None else target.in_units(exponent)
+    scale = choose_scale(X, y, weights, clock, groups) if target is None else target.in_units(exponent)
     u = scale.forward(y)
-    raw = merge(X, u, weights)
+    raw = merge(X, u, weights, groups)
+    order = put_groups_last(raw, _LAST_SHARE)
+    raw = raw.take(order)
     rows, units = standardise(without_copies(raw, X, u, weights))
     held = None if noise_variance is None else np.ldexp(noise_variance, -2 * exponent) / units.y_scale**2
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
-    log_slope = merge(X, scale.log_slope(y), weights).y - np.log(units.y_scale) - exponent * np.log(2.0)
+    log_slope = merge(X, scale.log_slope(y), weights).y[order] - np.log(units.y_scale) - exponent * np.log(2.0)
     if scale.sign == 0:
         units = units.stretch_target(exponent)
     return Prepared(raw, rows, units, scale.in_units(-exponent), floors, log_slope)
@@ -315,7 +326,7 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     """
     if len(rows) <= _ALL_ROWS:
         return pivots(structure, theta, rows, most)
-    held = rows.take(slice(-min(len(rows) // 5, 500), None))
+    held = rows.take(slice(-rows.n_last(min(len(rows) // 5, 500)), None))
     rest = rows.take(slice(0, len(rows) - len(held)))
     if most >= len(rows):
         order = pivots(structure, theta, rows, min(most, LADDER[-1]))

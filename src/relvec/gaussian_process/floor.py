@@ -20,7 +20,7 @@ from relvec.gaussian_process.learn import Mode, climb, log_posterior
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor, exact_component, sparse_component
 from relvec.gaussian_process.priors import Floors, default_prior
-from relvec.gaussian_process.rows import Rows, Units
+from relvec.gaussian_process.rows import Rows, Units, join_labels
 from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import pivots
 
@@ -58,8 +58,12 @@ def raise_to_floor(
     """
     if len(own.rows) < _LEAST_ROWS:
         return process
-    group = _near_groups(own.rows.X) if len(own.rows) <= _FOLDED_ROWS else np.arange(len(own.rows))
-    folds = split_rows(group)
+    rows = own.rows
+    near = _near_groups(rows.X) if len(rows) <= _FOLDED_ROWS else np.arange(len(rows))
+    group = near if rows.group is None else join_labels(near, rows.group)
+    if not group.any():
+        return process
+    folds = split_rows(rows, group)
     return choose_better(process, held_densities(process, own, folds), folds, [own, *others], group, max_vectors)
 
 
@@ -90,11 +94,11 @@ def choose_better(
     return process
 
 
-def split_rows(group: np.ndarray) -> list[np.ndarray]:
-    """Rows that are left out together, those of a group (n,): folds of all of a small table, or some of a large one."""
+def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:
+    """Return rows left out together, those of a group (n,): folds of all of a small table, or some of a large one."""
     n = len(group)
     if n > _FOLDED_ROWS:
-        return [np.arange(n - min(_HELD_ROWS, n // 5), n)]
+        return [np.arange(n - rows.n_last(min(_HELD_ROWS, n // 5)), n)]
     n_groups = int(group.max()) + 1
     fold = group % (n_groups if n <= _SINGLE_ROWS else min(_FOLDS, n_groups))
     return [np.flatnonzero(fold == i) for i in np.unique(fold)]

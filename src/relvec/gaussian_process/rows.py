@@ -6,7 +6,7 @@ rounding are equal (`join_near_rows`). Weights are frequencies: a row of weight 
 record. Rows that share their target more often than neighbours do are copies of a record and no second measurements,
 which would put the noise at zero: the weights then sum to the number of different records (`without_copies`). The
 order is that of a hash of the inputs (`order_keys`), so that neither the order in which rows come nor their units nor
-copies of them change a subset or a hold-out.
+copies of them change a subset or a hold-out. Rows of one group (`Rows.group`) are left out together, all or none.
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1C
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Merged rows: inputs X (n, d), mean targets y (n,), total weights w (n,), scatter (n,) = sum w (y - mean)^2."""
+    """Merged rows: inputs X (n, d), mean targets y (n,), total weights w (n,), scatter (n,) = sum w (y - mean)^2.
+
+    Rows with equal numbers in `group` (n,) are held out together; each is on its own where there are none.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
     scatter: np.ndarray
+    group: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -53,8 +57,25 @@ class Rows:
         return float(self.weight.sum())
 
     def take(self, index: np.ndarray | slice) -> Rows:
-        """Some of the rows."""
-        return Rows(self.X[index], self.y[index], self.weight[index], self.scatter[index])
+        """Return some of the rows."""
+        group = None if self.group is None else self.group[index]
+        return Rows(self.X[index], self.y[index], self.weight[index], self.scatter[index], group)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Numbers (n,) of the groups of the rows, in the order in which these come; one a row where there are none."""
+        return np.arange(len(self)) if self.group is None else number_labels(self.group)
+
+    def n_last(self, least: int) -> int:
+        """Return how many of the last rows are whole groups: ``least`` or more, or as many as there are."""
+        if self.group is None:
+            return least
+        last = np.zeros(int(self.group.max(initial=0)) + 1, dtype=np.intp)
+        last[self.group] = np.arange(len(self))  # of each group, the last row
+        cuts = np.flatnonzero(np.maximum.accumulate(last[self.group]) == np.arange(len(self))) + 1
+        before = cuts[cuts <= len(self) - least]
+        kept = int(before[-1] if len(before) else cuts[0])
+        return len(self) - kept if kept < len(self) else least
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +103,10 @@ class Units(Record):
         )
 
 
-def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
-    """Rows with equal inputs made one, in the order of a hash of the inputs; rows of no weight left out.
+def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None) -> Rows:
+    """Return the rows, those with equal inputs made one, in the order of a hash of the inputs.
+
+    Rows of no weight are left out. Groups (n,) that share a row become one.
 
     >>> rows = merge(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 2.0]))
     >>> sorted(zip(rows.y.tolist(), rows.weight.tolist(), rows.scatter.tolist()))
@@ -98,11 +121,53 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Ro
     new = np.ones(len(y), dtype=bool)
     new[1:] = (X[1:] != X[:-1]).any(1)
     first = np.flatnonzero(new)
+    label = None if groups is None else join_labels(np.cumsum(new), np.asarray(groups)[kept][order])[first]
     total = np.add.reduceat(w, first)
     mean = np.add.reduceat(w * y, first) / total
     group = np.cumsum(new) - 1
     scatter = np.add.reduceat(w * (y - mean[group]) ** 2, first)
-    return Rows(X[first], mean, total, scatter)
+    return Rows(X[first], mean, total, scatter, label)
+
+
+def number_labels(labels: np.ndarray) -> np.ndarray:
+    """Return numbers (n,) from 0 on of labels (n,), in the order in which they first come.
+
+    >>> number_labels(np.array([7, 3, 7, 5])).tolist()
+    [0, 1, 0, 2]
+    """
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[place]
+
+
+def join_labels(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return numbers (n,) that are equal where a chain of equal labels, of the first or the second kind, joins rows.
+
+    >>> join_labels(np.array([1, 1, 2, 3, 4]), np.array([5, 6, 6, 7, 7])).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    first, second = number_labels(first), number_labels(second)
+    size = int(first.max(initial=-1)) + 1
+    shape = (size + int(second.max(initial=-1)) + 1,) * 2
+    graph = coo_array((np.ones(len(first)), (first, size + second)), shape=shape)
+    return connected_components(graph, directed=False)[1][first]
+
+
+def put_groups_last(rows: Rows, share: float) -> np.ndarray:
+    """Return an order (n,) of rows in which a share of them or more, in whole groups, come last, group by group.
+
+    A group of more than half the rows is not among the last where there are others. Without groups the rows are in
+    this order already.
+    """
+    n = len(rows)
+    if rows.group is None:
+        return np.arange(n)
+    label = rows.labels
+    size = np.bincount(label)
+    groups = np.argsort(size > n // 2, kind="stable")  # the first of them are put last
+    last = groups[:-1][: int(np.searchsorted(np.cumsum(size[groups]), share * n)) + 1]
+    place = np.full(len(size), -1)
+    place[last] = np.arange(len(last))
+    return np.argsort(place[label], kind="stable")
 
 
 def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
@@ -132,7 +197,7 @@ def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray
         if copies <= 0.5 * same:
             return rows
     factor = len(records) / rows.total
-    return Rows(rows.X, rows.y, rows.weight * factor, rows.scatter * factor)
+    return replace(rows, weight=rows.weight * factor, scatter=rows.scatter * factor)
 
 
 def _share_of_equal_neighbours(records: Rows) -> float:
@@ -167,12 +232,9 @@ def join_near_rows(X: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return X
     scaled = np.column_stack([inputs / step, outputs / _TARGET_ROUNDING])
     shifts = np.random.default_rng(0).random((_GRIDS, scaled.shape[1]))
-    cells = [np.unique(row_hash(np.floor(scaled + shift)), return_inverse=True)[1] for shift in shifts]
-    label = cells[0]
-    for cell in cells[1:]:
-        size = int(label.max()) + 1
-        graph = coo_array((np.ones(n), (label, size + cell)), shape=(size + int(cell.max()) + 1,) * 2)
-        label = connected_components(graph, directed=False)[1][label]
+    label, *cells = (row_hash(np.floor(scaled + shift)) for shift in shifts)
+    for cell in cells:
+        label = join_labels(label, cell)
     joined = np.empty_like(X)
     joined[order] = X[order][np.unique(label, return_index=True)[1]][np.unique(label, return_inverse=True)[1]]
     return joined
@@ -226,7 +288,7 @@ def standardise(rows: Rows) -> tuple[Rows, Units]:
     X, units = standardise_inputs(rows.X, rows.weight)
     y_mean = float(rows.weight @ rows.y / rows.total)
     y_scale = float(np.sqrt((rows.weight @ (rows.y - y_mean) ** 2 + rows.scatter.sum()) / rows.total)) or 1.0
-    scaled = Rows(X, (rows.y - y_mean) / y_scale, rows.weight, rows.scatter / y_scale**2)
+    scaled = replace(rows, X=X, y=(rows.y - y_mean) / y_scale, scatter=rows.scatter / y_scale**2)
     return scaled, replace(units, y_mean=y_mean, y_scale=y_scale)
 
 

@@ -161,6 +161,8 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
     """The candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
     n = max(c.n_rows for c in found)
     rest = rows.take(slice(n, n + _CHECK_ROWS))
+    if rows.group is not None and rest.group is not None:
+        rest = rest.take(~np.isin(rest.group, rows.group[:n]))
     judged = [c for c in found if c.n_rows == n]
     if len(rest) < 30 or len(judged) < 2:
         return found

@@ -12,6 +12,7 @@ log-normal variable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,8 +153,10 @@ def _deep_scales(y: np.ndarray, w: np.ndarray, sign: int, spread: float) -> list
     return found
 
 
-def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock: Clock) -> Scale:
-    """The scale of most evidence for a rough part of one width with a linear part, on a few rows.
+def choose_scale(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock: Clock, groups: np.ndarray | None = None
+) -> Scale:
+    """Return the scale of most evidence for a rough part of one width with a linear part, on a few rows.
 
     Another scale than the target's own has to gain 5 nats, and its predictions, as mean and variance of y, have to be
     of more density and of no larger error: at rows that took no part, and at each row from the others. Of targets over
@@ -165,7 +168,7 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
     for scale in candidate_scales(y, weights):
         if clock.up("the scale of the target"):
             break
-        rows, rest, jacobian, loss = _rows(scale, X, y, weights)
+        rows, rest, jacobian, loss = _rows(scale, X, y, weights, groups)
         structure = Structure((Part(Shape.MATERN32),), True, rows.X.shape[1])
         prior = default_prior(structure, Floors(width=0.5 * neighbour_distance(rows.X)))
         objective = log_posterior(structure, prior, rows)
@@ -182,14 +185,16 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
     return best
 
 
-def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None):
-    """Standardised rows on a scale to learn from and to check with, sum log du/dy, and the loss of predictions of y.
+def _rows(
+    scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None
+) -> tuple[Rows, Rows, float, Callable]:
+    """Return standardised rows on a scale to learn from and to check with, sum log du/dy, and a loss of predictions.
 
     The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y by its mean
     and variance, the mean squared error, and minus the mean log density of y.
     """
     u = scale.forward(y)
-    rows, units = standardise(without_copies(merge(X, u, weights), X, u, weights))
+    rows, units = standardise(without_copies(merge(X, u, weights, groups), X, u, weights))
     raw, slopes = merge(X, y, weights), merge(X, scale.log_slope(y), weights).y - np.log(units.y_scale)
 
     def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float, float]:
@@ -214,7 +219,7 @@ def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tupl
 
 
 def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float, float]:
-    """The loss at rows that took no part; that at the others where there are too few."""
-    if len(rest) < 30:
+    """Return the loss at rows that took no part; that at the others where there are too few."""
+    if len(rest) < 30 or rows.group is not None:  # whole groups are left out then
         return _left_out(structure, theta, rows, loss)
     return loss(*predict(structure, theta, rows, posterior(structure, theta, rows), rest.X), _CHECKED)

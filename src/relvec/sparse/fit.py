@@ -94,15 +94,16 @@ class SparseFit:
 
 
 def fit_sparse(
-    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, basis: Basis | None = None,
-    learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None, max_functions: int | None = None,
-    noise_variance: float | None = None, clock: Clock | None = None,
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None, *,
+    basis: Basis | None = None, learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None,
+    max_functions: int | None = None, noise_variance: float | None = None, clock: Clock | None = None,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
 
     Parameters
     ----------
     weights : (n,) frequencies of the rows; one each where not given.
+    groups : (n,) numbers of the groups of rows that are in one fold; each row is on its own where not given.
     basis : bound dictionary, a constant last; where not given several are compared whose widths a process learned.
     learned : such widths, where they were learned before.
     price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
@@ -120,7 +121,7 @@ def fit_sparse(
     (True, True, True)
     """
     clock = Clock() if clock is None else clock
-    rows = without_copies(merge(X, y, weights), X, y, weights)  # rows copied with their targets are one
+    rows = without_copies(merge(X, y, weights, groups), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     candidates: Iterable[Basis] = (basis,) if basis is not None else ()
     steps = 0

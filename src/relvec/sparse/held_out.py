@@ -2,7 +2,8 @@
 
 All of the search is inside each fold, since a support that was chosen with a row is not surprised by it. The folds go
 down the ladder together, price by price, and turn back when their rows have lost density for some time: what a
-crowded model costs is not spent. Rows with equal or nearly equal inputs are in one fold. Large tables have one fold.
+crowded model costs is not spent. Rows with equal or nearly equal inputs, and those of a group, are in one fold. Large
+tables have one fold.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.rows import Rows, rounded_hash
+from relvec.gaussian_process.rows import Rows, join_labels, rounded_hash
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.clock import Clock
@@ -70,19 +71,26 @@ class Fold:
 
 
 def make_folds(rows: Rows) -> list[np.ndarray]:
-    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs; none where all are copies.
+    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs; none where all are one group.
 
     >>> X = np.repeat(np.arange(50.0), 2)[:, None] + np.tile([0.0, 1e-6], 50)[:, None]
     >>> folds = make_folds(Rows(X, np.zeros(100), np.ones(100), np.zeros(100)))
     >>> len(folds), all(set(fold // 2 * 2) <= set(fold) for fold in folds)
     (10, True)
     """
-    n = len(rows)
-    _, group = np.unique(rounded_hash(rows.X, rows.weight, NEAR_COPY), return_inverse=True)
+    n, hashed = len(rows), rounded_hash(rows.X, rows.weight, NEAR_COPY)
+    _, group = np.unique(hashed, return_inverse=True)
+    if rows.group is not None:
+        joined = join_labels(group, rows.group)
+        least = np.full(joined.max() + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
+        np.minimum.at(least, joined, hashed)
+        group = np.argsort(np.argsort(least, kind="stable"))[joined]
     place = np.cumsum(np.bincount(group)) / n  # groups in the order of their hash, as shares of the rows
+    if len(place) == 1:
+        return []
     folds = next((folds for most, folds in FOLDS if n <= most), 1)
     if folds == 1:
-        return [np.flatnonzero(place[group] <= min(ONE_FOLD_SHARE, MOST_HELD / n))]
+        return [np.flatnonzero(place[group] <= max(min(ONE_FOLD_SHARE, MOST_HELD / n), place[0]))]
     fold = np.minimum((place[group] * folds).astype(int), folds - 1)
     return [found for k in range(folds) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
 

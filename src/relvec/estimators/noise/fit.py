@@ -79,6 +79,8 @@ def check_rows(options: Any, source: Any) -> None:
     asked = options.noise_asked
     if not isinstance(source, MemorySource):
         raise ValueError(f"{asked} needs all rows in memory, as a dense array")
+    if source.groups is not None and options.noise == "heteroscedastic":
+        raise ValueError(f"{asked} is learned from rows left out one by one: with groups leave noise at 'auto'")
     if source.n_targets > 1 and options.noise != "censored":
         raise ValueError(f"{asked} works for one output: fit a model for each, for example with MultiOutputRegressor")
     if options.noise_variance is not None:

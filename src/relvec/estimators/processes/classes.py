@@ -43,7 +43,7 @@ def fit_class_process(options: ProcessOptions, source: MemorySource) -> FittedPr
     small = source.n_rows * n_classes <= MAX_ONE_THREAD_ROWS
     with one_thread() if small else nullcontext(), stage("process"):
         model = fit_classes(
-            source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
+            source.X, labels, n_classes, source.weights, source.groups, earlier=_earlier(options, n_classes),
             max_vectors=options.max_vectors, kernel=kernel, room=_room(options, source, n_classes),
             clock=options.clock.part(1.0, lambda name, fraction: report(fraction=fraction)),
         )  # fmt: skip

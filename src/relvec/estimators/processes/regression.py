@@ -81,13 +81,15 @@ def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPred
             most, ended = max_vectors(options, X)
             both |= {"max_vectors": most, "max_rows": rows_to_learn(options.memory)}
             both["noise_variance"] = options.noise_variance
-            process = fit_process(X, y, weights, **both)
+            process = fit_process(X, y, weights, rows.groups, **both)
             more = options.noise == "auto" and len(X) > MAX_VECTORS
             if process.status == "max_vectors" and not more:
                 process = mark_limit(process, ended)
             elif process.status == "max_vectors":
                 samples = LocalSamples(X, targets, weights)
-                table = DrawnSamples(samples, draw_rows(samples, len(X)), options.memory)
+                drawn = draw_rows(samples, len(X))
+                own = None if rows.groups is None else rows.groups[drawn.rows]
+                table = DrawnSamples(samples, drawn, options.memory, groups=own)
                 process = grow_further(
                     process, table, i, options.max_vectors, options.clock.part(1.0 / (q - i), progress)
                 )

@@ -12,9 +12,10 @@ import numpy as np
 from sklearn.utils import check_array
 
 from relvec import design
-from relvec.basis import Basis, content_ranks, even_draw
+from relvec.basis import Basis, content_ranks, even_draw, row_hash64
 from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
 from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
+from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
 from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array, to_host
@@ -64,6 +65,7 @@ class ProcessRows:
     X, targets, weights : (n, d), (n, q), (n,).
     numbers : (n,) among all rows that were given.
     table : all rows, where these are some of them; None where these are all.
+    groups : (n,) numbers of those that are held out together, or None.
     """
 
     X: np.ndarray
@@ -71,6 +73,7 @@ class ProcessRows:
     weights: np.ndarray
     numbers: np.ndarray
     table: DrawnSamples | None = None
+    groups: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,12 +81,20 @@ class ProcessRows:
         return len(self.X) if self.table is None else self.table.draw.seen
 
 
-def draw_process_rows(samples: Samples, memory: float, place: Array | None = None) -> ProcessRows:
-    """A draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
+def draw_process_rows(
+    samples: Samples, memory: float, place: Array | None = None, groups: np.ndarray | None = None
+) -> ProcessRows:
+    """Return a draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
     a_row = BYTES_PER_DRAWN_ROW + BYTES_PER_DRAWN_NUMBER * samples.n_features
     size = min(DRAWN_ROWS, max(int(memory / a_row), MIN_DRAWN_ROWS))
     drawn = design.draw_rows(samples, size)
-    table = DrawnSamples(samples, drawn, memory, place)
+    if groups is not None and len(drawn.rows) == size:
+        raise ValueError(
+            f"groups can be held out of a process of less than {size:,} distinct rows, from which it is learned as a "
+            "whole: leave rows out, raise memory_limit, or fit RelevanceVectorRegressor"
+        )
+    own = None if groups is None else groups[drawn.rows]
+    table = DrawnSamples(samples, drawn, memory, place, own)
     return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
 
 
@@ -319,6 +330,37 @@ def scaled_precisions(scale: np.ndarray, atoms: np.ndarray, alpha: np.ndarray) -
     """Those of the atoms (k,) that were in a model, and their precisions for columns divided by scale (M,)."""
     kept = np.isfinite(alpha) & (scale[atoms] > 0.0)
     return atoms[kept], alpha[kept] / scale[atoms[kept]] ** 2
+
+
+def check_groups(groups: Any, n_rows: int) -> np.ndarray | None:
+    """Return the numbers (n,) of the groups of rows, or None where there are none; refuse those that say nothing."""
+    if groups is None:
+        return None
+    found = np.asarray(groups)
+    if found.shape != (n_rows,):
+        raise ValueError(f"groups must hold a label for each of {n_rows} rows of X, got shape {found.shape}")
+    names = [repr(label) for label in found.tolist()] if found.dtype == object else found  # of mixed types
+    numbers = np.unique(np.asarray(names), return_inverse=True)[1]
+    if not numbers.any():
+        raise ValueError("groups has one label for all rows, so that none can be held out: leave it out")
+    return numbers
+
+
+def refuse_groups(groups: Any, where: str) -> None:
+    """Refuse groups of rows that are not in memory; ``where`` they are, in words."""
+    if groups is not None:
+        raise ValueError(f"{where} cannot be held out by groups, which needs rows in memory: leave groups out")
+
+
+def join_rows(groups: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Return numbers (n,) of groups of which those with a row of X (n, d) in common are one."""
+    joined = join_labels(row_hash64(X), groups)
+    if not joined.any():
+        raise ValueError(
+            "groups share rows with equal inputs, which are held out together too, and so are one group: leave groups "
+            "out, or add what tells them apart to X"
+        )
+    return joined
 
 
 def check_used(weights: np.ndarray) -> None:

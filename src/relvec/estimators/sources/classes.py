@@ -14,7 +14,7 @@ from relvec import design
 from relvec.estimators.base import MAX_WEIGHT_SUM_OF_COUNTS, BaseModel, check_weight_sum
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import MemorySource, Source, SparseSource
-from relvec.estimators.sources.base import check_labels
+from relvec.estimators.sources.base import check_groups, check_labels, refuse_groups
 from relvec.runtime.arrays import device_of
 
 
@@ -24,11 +24,12 @@ class ClassRows(BaseModel):
     classes_: np.ndarray
     class_weight: Any
 
-    def _class_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> Source:
+    def _class_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Source:
         """Return the rows, validated, as a source, and store the classes."""
         in_columns = issparse(X) and self._takes_sparse
         if type(X) is not np.ndarray and not in_columns:
             if design.is_dask(X):
+                refuse_groups(groups, "collections of Dask")
                 return self._dask_source(options, X, y, sample_weight)
             X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
             if design.is_sliced(X):
@@ -41,12 +42,13 @@ class ClassRows(BaseModel):
         weights = self._weigh(y, self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS))
         check_classes(classes, len(np.unique(label[weights > 0.0])))
         self.classes_ = classes
+        groups = check_groups(groups, X.shape[0])
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)
         targets, two = member[:, 1:] if len(classes) == 2 else member, len(classes) == 2
         if in_columns:
             return SparseSource(X, targets, weights, two)
         place = None if on_device is None else device_of(on_device)
-        return MemorySource(X, targets, weights, None, place, not options.precomputed, two)
+        return MemorySource(X, targets, weights, None, place, not options.precomputed, two, groups)
 
     def _weigh(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Sample weights (n,) times the weights of the classes."""

@@ -20,6 +20,7 @@ from relvec.estimators.sources.base import (
     draw_process_rows,
     exact_triangle,
     feature_variances,
+    join_rows,
     merge_targets,
     output_target,
     take_rows,
@@ -43,11 +44,12 @@ class MemorySource(GaussianSource, LaplaceSource):
     place : the device of classes and counts, or None.
     mergeable : whether equal rows are one row: not where X holds kernel values.
     single : see `Source`.
+    groups : (N,) labels of the rows that are held out together, or None; kept as numbers, equal for equal rows.
     """
 
     def __init__(
         self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, on_device: Array | None = None,
-        place: Device | None = None, mergeable: bool = True, single: bool = True,
+        place: Device | None = None, mergeable: bool = True, single: bool = True, groups: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         used = np.flatnonzero(weights > 0.0)
         self.given, self.given_weights = X, weights
@@ -56,6 +58,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.within: np.ndarray | None = None
         self.learns = False
         self.on_device, self.place, self.mergeable, self.single = on_device, place, mergeable, single
+        self.groups = None if groups is None else join_rows(groups[used], self.X)
         self._count()
 
     def _count(self) -> None:
@@ -85,8 +88,8 @@ class MemorySource(GaussianSource, LaplaceSource):
 
     def process_rows(self, options: ProcessOptions) -> ProcessRows:
         if self.n_rows <= MAX_WHOLE_ROWS:
-            return ProcessRows(self.X, self.targets, self.weights, self.numbers)
-        rows = draw_process_rows(self._samples, options.memory, self.used_on_device)
+            return ProcessRows(self.X, self.targets, self.weights, self.numbers, groups=self.groups)
+        rows = draw_process_rows(self._samples, options.memory, self.used_on_device, self.groups)
         if rows.table is not None and self.used_on_device is not None:
             samples = design.DeviceSamples(self.used_on_device, self.targets, self.weights)
             rows = replace(rows, table=replace(rows.table, samples=samples))
@@ -160,10 +163,10 @@ class MemorySource(GaussianSource, LaplaceSource):
             mean, weights = merge_targets(row_of, first, self.targets, self.weights)
             squares = self.weights[:, None] * (self.targets - mean[row_of]) ** 2
         within = np.stack([np.bincount(row_of, column) for column in squares.T], axis=1)
-        numbers = self.numbers[first]
+        numbers, labels = self.numbers[first], None if self.groups is None else self.groups[first]
         groups = rows, np.arange(len(rows)), np.arange(len(rows))
         return self._replace(X=rows, targets=mean, weights=weights, within=within, numbers=numbers, on_device=None,
-                             _groups=groups)  # fmt: skip
+                             groups=labels, _groups=groups)  # fmt: skip
 
     @cached_property
     def _groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

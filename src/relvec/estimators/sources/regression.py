@@ -15,7 +15,7 @@ from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS, Bas
 from relvec.estimators.gaussian import check_size
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import DiskSource, MemorySource, Source, SparseSource, SummarySource
-from relvec.estimators.sources.base import check_numbers, check_used
+from relvec.estimators.sources.base import check_groups, check_numbers, check_used, refuse_groups
 from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import device_of
 
@@ -31,8 +31,8 @@ class RegressionRows(BaseModel):
         return tags
 
     def _regression_source(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, *, counts: bool = False, censored: bool = False,
-        summed: bool = False, passes: bool = False,
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, groups: Any = None, *, counts: bool = False,
+        censored: bool = False, summed: bool = False, passes: bool = False,
     ) -> Source:  # fmt: skip
         """Return the rows, validated, as a source.
 
@@ -42,12 +42,15 @@ class RegressionRows(BaseModel):
         """
         if type(X) is not np.ndarray:
             if self._takes_sparse and issparse(X):
+                check_groups(groups, X.shape[0])
                 return self._sparse_source(X, y, sample_weight, counts)
             if is_dask(X):
+                refuse_groups(groups, "collections of Dask")
                 return self._dask_source(options, X, y, sample_weight, counts, censored)
             X, y, sample_weight, names = self._load(X, y, sample_weight, options, passes)
             if is_sliced(X):
                 options.check_elsewhere("rows on disk")
+                refuse_groups(groups, "rows on disk")
                 if counts:
                     self._refuse_disk(X)
                 return self._disk_source(options, X, y, sample_weight, names)
@@ -57,12 +60,13 @@ class RegressionRows(BaseModel):
         if censored:
             weights = np.where(np.isinf(y).all(axis=1), 0.0, weights)  # nothing is known of such a row
         check_used(weights)
+        labels = check_groups(groups, X.shape[0])
         targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
         if summed:
             basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())  # type: ignore[attr-defined]
             return SummarySource(summarise(basis, X, targets, weights), single)
         place = None if on_device is None else device_of(on_device)
-        source = MemorySource(X, targets, weights, on_device, place, not options.precomputed, single)
+        source = MemorySource(X, targets, weights, on_device, place, not options.precomputed, single, labels)
         if counts:
             check_counts(are_counts(source.targets), some_counts(source))
         return source

@@ -108,7 +108,7 @@ def choose(
     clock = clock or Clock()
     if few_differ(rows):
         return weigh_by_evidence(rows, candidates, clock)
-    n_folds = min(n_folds, len(rows))
+    n_folds = min(n_folds, int(rows.labels.max()) + 1)
     whole: dict[str, ClassProcess] = {}
     spent = 0
     tell = _Tally(clock, sum(c.few for c in candidates) + n_folds * len(candidates))

@@ -162,6 +162,7 @@ def fit_classes(
     labels: np.ndarray,
     n_classes: int,
     weights: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
     sums: bool = True,
     earlier: ClassModel | None = None,
     max_vectors: int | None = None,
@@ -169,12 +170,13 @@ def fit_classes(
     kernel: GivenKernel | None = None,
     room: float = np.inf,
 ) -> ClassModel:
-    """The classifier of most held-out density.
+    """Return the classifier of most held-out density.
 
-    X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; sums : see `choose`; earlier : a
-    model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : most rows that
-    the model keeps; clock : a time limit, reports of progress and a store for what was learned; kernel : the only one,
-    in place of those compared; room : bytes for the matrices of a fit.
+    X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; groups (N,) numbers of rows that are
+    in one fold; sums : see `choose`; earlier : a model whose structures are taken, not compared, and whose
+    hyperparameters are begun at; max_vectors : most rows that the model keeps; clock : a time limit, reports of
+    progress and a store for what was learned; kernel : the only one, in place of those compared; room : bytes for the
+    matrices of a fit.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(120, 2))
@@ -184,7 +186,7 @@ def fit_classes(
     """
     if n_classes < 2:
         raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
-    merged = merge(X, labels, n_classes, weights)
+    merged = merge(X, labels, n_classes, weights, groups)
     held = None if kernel is None else kernel.lengths
     rows, units = standardise(merged) if held is None else scale(merged, held)
     if not len(units.columns):  # no input varies

@@ -2,26 +2,28 @@
 
 Rows with equal inputs are one row with the weight of every class there: Laplace's approximation sees log-likelihoods
 only, and those of equal rows add. Weights are frequencies: a row of weight two and the row twice give one record, and
-the order, which is that of a hash of the inputs, does not depend on the order in which rows come.
+the order, which is that of a hash of the inputs, does not depend on the order in which rows come. Rows of one group
+(`ClassRows.group`) are in one fold.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.gaussian_process.rows import Units, order_keys, standardise_inputs
+from relvec.gaussian_process.rows import Units, join_labels, number_labels, order_keys, standardise_inputs
 
 _FEW = 50  # distinct rows
 
 
 @dataclass(frozen=True, eq=False)
 class ClassRows:
-    """Merged rows: inputs X (n, d) and the weight of each class at each row, counts (n, K)."""
+    """Merged rows: inputs X (n, d), the weight of each class at each row, counts (n, K), and the group (n,) of each."""
 
     X: np.ndarray
     counts: np.ndarray
+    group: np.ndarray | None = None  # each row is on its own where there are none
 
     def __len__(self) -> int:
         return len(self.X)
@@ -37,6 +39,11 @@ class ClassRows:
         return self.counts.sum(1)
 
     @property
+    def labels(self) -> np.ndarray:
+        """Numbers (n,) of the groups of the rows, in the order in which these come; one a row where there are none."""
+        return np.arange(len(self)) if self.group is None else number_labels(self.group)
+
+    @property
     def base_rates(self) -> np.ndarray:
         """Share of every class (K,), with half a row added to each, so that none is zero."""
         totals = self.counts.sum(0) + 0.5
@@ -48,14 +55,18 @@ class ClassRows:
         return float(self.counts.sum(0) @ np.log(self.base_rates))
 
     def take(self, index: np.ndarray | slice) -> ClassRows:
-        """Some of the rows."""
-        return ClassRows(self.X[index], self.counts[index])
+        """Return some of the rows."""
+        return ClassRows(self.X[index], self.counts[index], None if self.group is None else self.group[index])
 
 
-def merge(X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None) -> ClassRows:
-    """Rows with equal inputs made one, in the order of a hash of the inputs; rows of no weight left out.
+def merge(
+    X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+) -> ClassRows:  # fmt: skip
+    """Return the rows, those with equal inputs made one, in the order of a hash of the inputs.
 
-    X (N, d), labels (N,) from 0 to n_classes - 1, weights (N,).
+    X (N, d), labels (N,) from 0 to n_classes - 1, weights (N,): rows of none are left out, groups (N,): those that
+    share a row become one.
 
     >>> rows = merge(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 1]), 2)
     >>> sorted(zip(rows.X[:, 0].tolist(), rows.counts.tolist()))
@@ -71,7 +82,8 @@ def merge(X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray
     group = np.cumsum(new) - 1
     counts = np.zeros((int(new.sum()), n_classes))
     np.add.at(counts, (group, labels), w)
-    return ClassRows(X[new], counts)
+    joined = None if groups is None else join_labels(group, np.asarray(groups)[kept][order])[new]
+    return ClassRows(X[new], counts, joined)
 
 
 def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
@@ -92,7 +104,7 @@ def scale(rows: ClassRows, lengths: np.ndarray) -> tuple[ClassRows, Units]:
 
 def _ordered(X: np.ndarray, rows: ClassRows) -> ClassRows:
     order = np.lexsort(order_keys(X, rows.weight))
-    return ClassRows(X[order], rows.counts[order])
+    return replace(rows, X=X).take(order)
 
 
 def few_differ(rows: ClassRows) -> bool:
@@ -101,16 +113,19 @@ def few_differ(rows: ClassRows) -> bool:
 
 
 def deal_fold(rows: ClassRows, n_folds: int, k: int) -> tuple[ClassRows, ClassRows]:
-    """(rows to learn from, rows held out) for fold k: the classes spread evenly, copies together.
+    """Return rows to learn from, and rows held out, of fold k: the classes spread evenly, copies and groups together.
 
-    Rows are taken class by class (the class of most weight at the row), in their order, which is a hash's, and dealt
-    out in turn: neither the order of the user's rows, nor copies of them, nor the names of the classes change the
-    folds.
+    Groups, of one row each where there are none, are taken class by class (the class of most weight in the group), in
+    their order, which is that of a hash of the rows, and dealt out in turn: neither the order of the user's rows, nor
+    copies of them, nor the names of the classes change the folds.
     """
-    label = rows.counts.argmax(1)
-    first = np.full(rows.n_classes, len(rows))
-    np.minimum.at(first, label, np.arange(len(rows)))
+    group = rows.labels
+    counts = np.zeros((int(group.max()) + 1, rows.n_classes))
+    np.add.at(counts, group, rows.counts)
+    label = counts.argmax(1)
+    first = np.full(rows.n_classes, len(counts))
+    np.minimum.at(first, label, np.arange(len(counts)))
     order = np.argsort(first[label], kind="stable")  # classes in the order in which they first come
-    fold = np.empty(len(rows), dtype=int)
-    fold[order] = np.arange(len(rows)) % n_folds
-    return rows.take(fold != k), rows.take(fold == k)
+    fold = np.empty(len(counts), dtype=int)
+    fold[order] = np.arange(len(counts)) % n_folds
+    return rows.take(fold[group] != k), rows.take(fold[group] == k)

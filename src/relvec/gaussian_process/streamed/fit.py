@@ -61,12 +61,14 @@ class DrawnSamples:
 
     memory : bytes that a fit may use besides.
     place : an array on the device where kernels and products are to be computed; None for the host.
+    groups : (n,) numbers of the groups of the rows drawn, which then are all rows; None where each is on its own.
     """
 
     samples: Samples
     draw: Draw
     memory: float
     place: Array | None = None
+    groups: np.ndarray | None = None
 
     def max_vectors(self, asked: int | None) -> tuple[int, str]:
         """The most vectors that a fit may have, and the status of a fit that would need more."""
@@ -115,7 +117,7 @@ def fit_in_passes(
     clock = Clock() if clock is None else clock
     learning = clock.part(_LEARNING_SHARE)
     drawn = table.draw
-    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning)
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning, groups=table.groups)
     last = LastStage() if table.place is None else LastStage(*_DEVICE_LAST_STAGE, table.place)
     learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
     clock.take_over(learning)
@@ -128,7 +130,7 @@ def fit_in_passes(
         messages=messages(grown.part, learned.found, floor, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
     )  # fmt: skip
-    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output, max_vectors)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, table, output, max_vectors)
 
 
 def grow_further(
@@ -140,13 +142,13 @@ def grow_further(
     table : all rows, of which the draw has all.
     """
     drawn, own = table.draw, process.components[0]
-    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock)
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock, groups=table.groups)
     grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock, least=len(own.Z))
     process = replace(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
-    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output, max_vectors)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, table, output, max_vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +166,17 @@ class _Grown:
 
 
 def _raise_to_floor(
-    process: ProcessPredictor, grown: _Grown, prepared: Prepared, drawn: Draw, output: int, max_vectors: int | None
-) -> ProcessPredictor:
-    """The process, or a constant or straight line that is ahead of it at the rows held out."""
-    own, others = floor_targets(drawn.X, drawn.targets[:, output], drawn.weights, prepared)
+    process: ProcessPredictor, grown: _Grown, prepared: Prepared, table: DrawnSamples, output: int,
+    max_vectors: int | None,
+) -> ProcessPredictor:  # fmt: skip
+    """Return the process, or a constant or straight line that is ahead of it at the rows held out."""
+    drawn = table.draw
+    own, others = floor_targets(drawn.X, drawn.targets[:, output], drawn.weights, prepared, groups=table.groups)
     n = len(own.rows)
     held = np.arange(n - len(grown.density), n)
-    return choose_better(process, grown.density, [held], [own, *others], None, max_vectors) if len(held) else process
+    if not len(held):
+        return process
+    return choose_better(process, grown.density, [held], [own, *others], own.rows.group, max_vectors)
 
 
 def mark_limit(process: ProcessPredictor, limit: str) -> ProcessPredictor:
@@ -188,7 +194,7 @@ def _grow(
 ) -> _Grown:  # fmt: skip
     """As many vectors as rows held out ask for, and the posterior of all rows on them."""
     rows = prepared.rows
-    n_held = min(_HELD_ROWS, len(rows) // 5)
+    n_held = rows.n_last(min(_HELD_ROWS, len(rows) // 5))
     most, ended = table.max_vectors(max_vectors)
     if most >= len(rows) - n_held:  # all that there are
         most, ended = len(rows) - n_held, ""
