@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone, is_regressor
+from sklearn.model_selection import GroupKFold
 
 from relvec import (
     RVC,
@@ -21,6 +22,7 @@ from relvec.gaussian_process.floor import split_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import join_labels, merge
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.conformal import ConformalScores
 from relvec.runtime.clock import Clock
 from relvec.sparse.held_out import make_folds
 
@@ -215,3 +217,52 @@ def test_rows_on_disk_refuse_groups(tmp_path):
     big = np.memmap(tmp_path / "big", dtype=np.float64, mode="w+", shape=(40_000, 40))
     with pytest.raises(ValueError, match="rows on disk cannot be held out by groups"):
         SparseBayesianRegressor(memory_limit="10MB").fit(big, np.zeros(40_000), groups=np.arange(40_000) % 7)
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+def test_scores_of_groups_hold_their_coverage_for_a_row_of_a_new_group():
+    rng = np.random.default_rng(16)
+    draws, held, naive = 2000, 0, 0
+    for _ in range(draws):
+        size = np.r_[400, np.ones(19, dtype=int)]
+        level = rng.normal(size=21)
+        who = np.repeat(np.arange(20), size)
+        scores = np.abs(level[who] + 0.1 * rng.normal(size=len(who)))[None]
+        new = abs(level[20] + 0.1 * rng.normal())
+        held += new <= ConformalScores.of_rows(scores, False, who).thresholds(0.8)[0]
+        naive += new <= ConformalScores.of_rows(scores, False).thresholds(0.8)[0]
+    error = np.sqrt(0.8 * 0.2 / draws)
+    assert held / draws > 0.8 - 3 * error > naive / draws
+    assert held / draws < 0.8 + 1 / 21 + 3 * error
+
+
+def test_rows_that_are_each_a_group_have_the_thresholds_of_rows():
+    scores = np.abs(np.random.default_rng(17).normal(size=(2, 37)))
+    one, other = ConformalScores.of_rows(scores, False), ConformalScores.of_rows(scores, False, shuffled(37, 18))
+    for coverage in (0.1, 0.5, 0.9, 37 / 38):
+        np.testing.assert_array_equal(one.thresholds(coverage), other.thresholds(coverage))
+    assert np.isinf(other.thresholds(0.99)).all() and one.max_coverage == other.max_coverage
+
+
+@pytest.mark.parametrize("model", [RVR(width=1.5), RVC(), GPRegressor(), GPClassifier(), SparseBayesianRegressor(),
+                                   SparseBayesianClassifier()], ids=str)  # fmt: skip
+def test_every_estimator_calibrates_by_groups(model):
+    X, y, who = subjects(24, 4, 19, effect=0.3)
+    y = y if is_regressor(model) else y > 0
+    first = who < 12
+    model.fit(X[first], y[first], groups=who[first]).calibrate(X[~first], y[~first], groups=who[~first])
+    assert model.calibration_.n_groups == 12 and model.calibration_.n_rows == 48
+    assert model.calibration_.max_coverage == 12 / 13
+    with pytest.raises(ValueError, match="groups must hold a label"):
+        model.calibrate(X[~first], y[~first], groups=who[first][:-1])
+
+
+@pytest.mark.parametrize("cv", [4, GroupKFold(4)])
+def test_folds_of_a_calibration_are_whole_groups(cv):
+    X, y, who = subjects(12, 5, 20)
+    for model, targets in ((SparseBayesianRegressor(), y), (SparseBayesianClassifier(), y > 0)):
+        model.fit(X, targets).calibrate(X, targets, cv=cv, groups=who)
+        fold = model.calibration_.fold
+        assert len(set(zip(who.tolist(), fold.tolist(), strict=True))) == 12 and len(set(fold.tolist())) == 4

@@ -95,7 +95,8 @@ def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.
     if np.isinf(found).any():
         raise ValueError(
             f"intervals or sets of coverage {coverage:g} would be infinite or hold all classes, because "
-            f"{calibration.n_rows} calibration rows are too few, or their targets too far out: ask for less coverage"
+            f"{calibration.n_groups} {calibration.unit} are too few, or their targets too far out: ask for less "
+            "coverage"
         )
     return found
 

@@ -5,6 +5,10 @@ exchangeable with them: all n + 1 drawn from one distribution, in any order. Its
 theirs with a probability of at least k / (n + 1), whatever the model and the distribution (Vovk et al. 2005). With
 k = ceil((n + 1) coverage) that is `coverage`; where k is above n no bound is known, and it is infinite.
 
+Rows of one group (a patient, a machine) tell less than as many of different ones. Where K groups are exchangeable, and
+a new row is one of a new group, the rows of a group count as one row together, each of n_k rows as 1 / n_k: the score
+of the new row is at most the least one up to which rows count (K + 1) coverage or more (Lee, Barber and Willett 2023).
+
 Cross-conformal prediction (`cross_interval`, `cross_set`; Barber et al. 2021, Romano et al. 2020) takes the score of
 every training row from the model of the folds without it, and compares a new row with it by that same model: the
 coverage is at least 1 - 2 alpha - sqrt(2 / n) for alpha = 1 - coverage (Barber et al., theorem 4), and in practice
@@ -32,22 +36,41 @@ class ConformalScores(Record):
     ----------
     scores : (q, n) for each output; for classes q = 1. Ascending, where `folds` is empty.
     randomised : whether scores of classes are randomised (`class_scores`).
+    shares : (q, n) what each of the scores counts, one a group of rows; None where every row is on its own.
     fold : (n,) the fold of each row, or None where the rows are no training rows.
     folds : the model of all other folds, for each fold (`relvec.estimators.fitted.FittedModel`).
     """
 
-    SHAPES: ClassVar[dict[str, str]] = {"scores": "qn", "fold": "n"}
+    SHAPES: ClassVar[dict[str, str]] = {"scores": "qn", "shares": "qn", "fold": "n"}
     FINITE: ClassVar[bool] = False
 
     scores: np.ndarray
     randomised: bool = False
+    shares: np.ndarray | None = None
     fold: np.ndarray | None = None
     folds: tuple[Any, ...] = ()
+
+    @classmethod
+    def of_rows(cls, scores: np.ndarray, randomised: bool, groups: np.ndarray | None = None) -> ConformalScores:
+        """Return the scores (q, n) of rows that are no training rows, with the numbers (n,) of their groups."""
+        order = np.argsort(scores, axis=1, kind="stable")
+        shares = None if groups is None else (1.0 / np.bincount(groups)[groups])[order]
+        return cls(np.take_along_axis(scores, order, axis=1), randomised, shares)
 
     @property
     def n_rows(self) -> int:
         """Number of calibration rows."""
         return self.scores.shape[1]
+
+    @property
+    def n_groups(self) -> int:
+        """Number of their groups; of rows, where each is on its own."""
+        return self.n_rows if self.shares is None else round(float(self.shares[0].sum()))
+
+    @property
+    def unit(self) -> str:
+        """What `n_groups` counts, in words."""
+        return "calibration rows" if self.shares is None else "calibration groups"
 
     @property
     def max_coverage(self) -> float:
@@ -56,7 +79,7 @@ class ConformalScores(Record):
         >>> ConformalScores(np.arange(9.0)[None]).max_coverage
         0.9
         """
-        return self.n_rows / (self.n_rows + 1)
+        return self.n_groups / (self.n_groups + 1)
 
     def by_fold(self) -> list[tuple[Any, np.ndarray]]:
         """The model of each fold, and the scores (q, m) of its rows."""
@@ -64,16 +87,23 @@ class ConformalScores(Record):
         return [(model, self.scores[:, np.flatnonzero(self.fold == i)]) for i, model in enumerate(self.folds)]
 
     def thresholds(self, coverage: float) -> np.ndarray:
-        """The bound (q,) on the scores of a new row that holds with the probability `coverage`; inf for too few rows.
+        """Return the bound (q,) on the scores of a new row with the probability `coverage`; inf for too few rows.
 
         >>> ConformalScores(np.arange(9.0)[None]).thresholds(0.5).tolist()
         [4.0]
+        >>> groups = np.array([0, 0, 0, 0, 0, 0, 1, 2, 3])
+        >>> ConformalScores.of_rows(np.arange(9.0)[None], False, groups).thresholds(0.5).tolist()
+        [7.0]
         """
-        k = rank(self.n_rows, coverage)
-        return self.scores[:, k - 1] if k <= self.n_rows else np.full(len(self.scores), np.inf)
+        shares = np.ones(self.scores.shape) if self.shares is None else self.shares
+        wanted = (self.n_groups + 1) * coverage - 1e-9  # 10 * 0.9 is 9, however it is rounded
+        below = [int(np.searchsorted(np.cumsum(own), wanted)) for own in shares]
+        return np.array([own[k] if k < len(own) else np.inf for own, k in zip(self.scores, below, strict=True)])
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         scores, fold = self.scores, self.fold
+        if self.shares is not None and (fold is not None or not (self.shares > 0.0).all()):
+            return False
         if scores.dtype.kind != "f" or np.isnan(scores).any() or (fold is None) != (not self.folds):
             return False
         return bool((np.diff(scores) >= 0.0).all()) if fold is None else is_index(fold, len(self.folds))

@@ -96,8 +96,10 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         facts.append(("far from the data", fitted.extrapolation))
     if fitted.calibration is not None:
         what = "sets of classes" if step.task == "classification" else "intervals"
-        n, most = fitted.calibration.n_rows, fitted.calibration.max_coverage
-        facts.append(("calibrated", f"on {plural(n, 'row')}: {what} hold their coverage, up to {most:.1%}, for new "
+        found = fitted.calibration
+        told, most = plural(found.n_rows, "row"), found.max_coverage
+        told = told if found.shares is None else f"{told} of {plural(found.n_groups, 'group')}"
+        facts.append(("calibrated", f"on {told}: {what} hold their coverage, up to {most:.1%}, for new "
                       "rows drawn like these"))  # fmt: skip
     facts.append(("log evidence", f"{np.sum(fitted.log_evidence):.2f}"))
     return [*facts, ("status", ", ".join(dict.fromkeys(fitted.status)))]

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.records import Fitted
+from relvec.estimators.sources.base import check_groups
 from relvec.inference.conformal import ConformalScores
 
 
@@ -36,28 +37,32 @@ class ConformalPredictions(BaseModel):
     def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
         """Return the scores (q, n) of targets y at X under this model."""
 
-    def _calibrate(self, X: ArrayLike, y: ArrayLike, cv: object, randomised: bool = False) -> None:
+    def _calibrate(
+        self, X: ArrayLike, y: ArrayLike, cv: object, groups: ArrayLike | None, randomised: bool = False
+    ) -> None:
         """Keep the scores of rows with the model, a new record in place of the old."""
         check_is_fitted(self)
+        labels = check_groups(groups, _num_samples(y))
         if cv is None:
-            kept = ConformalScores(np.sort(self._scores(X, y, randomised), axis=1), randomised)
+            kept = ConformalScores.of_rows(self._scores(X, y, randomised), randomised, labels)
         else:
-            kept = self._cross_calibrate(X, y, cv, randomised)
+            kept = self._cross_calibrate(X, y, cv, labels, randomised)
         self.fitted_ = replace(self.fitted_, calibration=kept)
 
-    def _cross_calibrate(self, X: ArrayLike, y: ArrayLike, cv: object, randomised: bool) -> ConformalScores:
-        from sklearn.model_selection import KFold, StratifiedKFold  # imports much, and few models need it
-
+    def _cross_calibrate(
+        self, X: ArrayLike, y: ArrayLike, cv: object, groups: np.ndarray | None, randomised: bool
+    ) -> ConformalScores:
         if isinstance(cv, numbers.Integral):
-            splitter = StratifiedKFold if is_classifier(self) else KFold
-            cv = splitter(int(cv), shuffle=True, random_state=0)
+            cv = _make_folds(int(cv), is_classifier(self), groups is not None)
         if isinstance(cv, str) or not hasattr(cv, "split"):
             raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter such as KFold, got {cv!r}")
         n = _num_samples(y)
         scores: np.ndarray | None = None
         fold, folds = np.full(n, -1), []
-        for i, (rest, own) in enumerate(cv.split(np.zeros(n), y)):
-            part = clone(self).fit(_safe_indexing(X, rest), _safe_indexing(y, rest))
+        given = (y,) if groups is None else (y, groups)
+        for i, (rest, own) in enumerate(cv.split(np.zeros(n), *given)):
+            kept_together = None if groups is None else groups[rest]
+            part = clone(self).fit(_safe_indexing(X, rest), _safe_indexing(y, rest), groups=kept_together)
             found = self._with_model(part.fitted_, part)._scores(
                 _safe_indexing(X, own), _safe_indexing(y, own), randomised
             )
@@ -66,7 +71,7 @@ class ConformalPredictions(BaseModel):
             folds.append(part.fitted_)
         if scores is None or (fold < 0).any():
             raise ValueError("cv must put every row into one fold: give a number of folds, or a splitter such as KFold")
-        return ConformalScores(scores, randomised, fold, tuple(folds))
+        return ConformalScores(scores, randomised, None, fold, tuple(folds))
 
     def _with_model(self, fitted: Fitted, same: BaseModel | None = None) -> Self:
         """Return a copy of the estimator with another fitted model, for predictions."""
@@ -85,11 +90,19 @@ class ConformalPredictions(BaseModel):
             needed = int(np.ceil(coverage / (1.0 - coverage) - 1e-9))
             what = "sets hold all classes" if is_classifier(self) else "intervals are infinite"
             warnings.warn(
-                f"coverage {coverage:g} needs {needed} calibration rows or more, and there are {found.n_rows}: {what}. "
-                f"Calibrate on more rows, or ask for at most {found.max_coverage:.3g}",
+                f"coverage {coverage:g} needs {needed} {found.unit} or more, and there are {found.n_groups}: {what}. "
+                f"Calibrate on more, or ask for at most {found.max_coverage:.3g}",
                 UserWarning,
                 stacklevel=caller_level(),
             )
+
+
+def _make_folds(n_folds: int, classes: bool, grouped: bool) -> object:
+    """Return the splitter of so many folds that keeps classes even and rows of a group together."""
+    from sklearn import model_selection  # imports much, and few models need it
+
+    splitter = getattr(model_selection, f"{'Stratified' if classes else ''}{'Group' if grouped else ''}KFold")
+    return splitter(n_folds, shuffle=True, random_state=0)
 
 
 def check_coverage(coverage: object) -> float:

@@ -22,7 +22,9 @@ class ConformalSets(ConformalPredictions):
 
     classes_: np.ndarray
 
-    def calibrate(self, X: Any, y: Any, cv: object = None, randomised: bool = False) -> Self:
+    def calibrate(
+        self, X: Any, y: Any, cv: object = None, randomised: bool = False, groups: ArrayLike | None = None
+    ) -> Self:
         """Make `predict_set` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
         The promise is that of `RelevanceVectorRegressor.calibrate`, for the class of a new row: on average over
@@ -42,6 +44,8 @@ class ConformalSets(ConformalPredictions):
             but the probabilities. With it, a class at the border of a set is in or out by a hash of the row, so that
             the same row always has the same set, and sets of rows that are alike differ; such sets are not exported
             to ONNX or C. Both have the guarantee, and the most probable class is in every set.
+        groups : array-like (n,), optional
+            A label for each row; see `RelevanceVectorRegressor.calibrate`.
 
         Returns
         -------
@@ -50,7 +54,6 @@ class ConformalSets(ConformalPredictions):
         Examples
         --------
         >>> import numpy as np
-        from numpy.typing import ArrayLike
         >>> from relvec import GPClassifier
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 1))
@@ -59,7 +62,7 @@ class ConformalSets(ConformalPredictions):
         >>> model.predict_set([[-3.0], [0.0], [3.0]], coverage=0.9).tolist()
         [[False, True], [True, True], [True, False]]
         """
-        self._calibrate(X, y, cv, bool(randomised))
+        self._calibrate(X, y, cv, groups, bool(randomised))
         return self
 
     @by_blocks

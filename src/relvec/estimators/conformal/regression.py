@@ -29,7 +29,7 @@ class ConformalIntervals(ConformalPredictions):
         ends = np.ndim(y) == 2 or getattr(getattr(y, "dtype", None), "names", None) is not None
         return ends and noise is not None and noise.kind == "censored"
 
-    def calibrate(self, X: Any, y: Any, cv: object = None) -> Self:
+    def calibrate(self, X: Any, y: Any, cv: object = None, groups: ArrayLike | None = None) -> Self:
         """Make `predict_interval` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
         If calibration rows and new rows are exchangeable (drawn from one distribution, in any order), intervals of
@@ -49,6 +49,10 @@ class ConformalIntervals(ConformalPredictions):
             fitted again without each fold, every row is scored by the model that did not see it, and the models of all
             folds are kept and take part in every interval. The coverage is about c in practice; what is guaranteed is
             1 - 2 (1 - c) - sqrt(2 / n). Such intervals are not exported to ONNX or C.
+        groups : array-like (n,), optional
+            A label for each row, such as the patient it was measured on. The promise is then for a new row of a new
+            group, where groups are exchangeable: the rows of a group count as one together, so that coverage c needs
+            c / (1 - c) groups. With `cv` rows of a group are in one fold, and nothing is guaranteed.
 
         Returns
         -------
@@ -57,7 +61,6 @@ class ConformalIntervals(ConformalPredictions):
         Examples
         --------
         >>> import numpy as np
-        from numpy.typing import ArrayLike
         >>> from relvec import RVR
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-3.0, 3.0, (300, 1))
@@ -67,7 +70,7 @@ class ConformalIntervals(ConformalPredictions):
         >>> bool(0.7 < np.mean((low <= y[200:]) & (y[200:] <= high)) < 0.9)
         True
         """
-        self._calibrate(X, y, cv)
+        self._calibrate(X, y, cv, groups)
         return self
 
     def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
