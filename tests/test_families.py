@@ -209,6 +209,7 @@ def test_conditional_attributes_exist_under_their_conditions():
     assert {"noise_columns_"} <= set(vars(GPRegressor(noise="heteroscedastic").fit(X, Y)))
     assert {"n_censored_"} <= set(vars(GPRegressor(likelihood="censored").fit(X, ENDS)))
     assert {"tuning_", "placement_"} <= set(vars(RVR(centres="move").fit(X, Y)))
+    assert {"choice_"} <= set(vars(RVR().fit(X, Y))) and "tuning_" not in vars(RVR().fit(X, Y))
     assert {"coef_", "coef_std_", "selected_", "gain_"} <= set(vars(RVR(kernel=None, basis="linear").fit(X, Y)))
     assert "relevance_vectors_" not in vars(RVR(kernel="precomputed").fit(X @ X.T, Y))
 

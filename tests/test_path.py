@@ -98,6 +98,14 @@ def test_several_classes_with_kernels(model):
     )
 
 
+def test_learned_widths_are_those_of_the_plain_fit():
+    x = np.linspace(-3.0, 3.0, 40)[:, None]
+    t = np.sin(2.0 * x[:, 0]) + 0.1 * np.cos(9.0 * x[:, 0])
+    plain = RVR(width="learn").fit(x, t)
+    path = relevance_path(x, t, RVR(width="learn"), max_functions=3, n_folds=0)
+    assert {float(model.width_) for model in path.models} == {float(plain.width_)}
+
+
 def test_what_has_no_path_is_refused():
     with pytest.raises(ValueError, match="relevance path"):
         relevance_path(X, Y, RVR(likelihood="poisson"))

@@ -104,6 +104,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
         self.status_, self.history_ = per_output(fitted.status), per_output(fitted.history)
         self.compression_, noise = fitted.compression, fitted.noise
         optional = {
+            "choice_": None if fitted.choices is None else per_output(fitted.choices),
             "coef_": None if fitted.coef is None else per_output(fitted.coef),
             "degrees_of_freedom_": None if noise is None else noise.degrees,
             "outliers_": None if noise is None else noise.outliers,

@@ -43,6 +43,7 @@ class EarlierModel:
     noise_variance: np.ndarray  # (K,) nan where there is no noise
     theta: np.ndarray | None  # (p,) logarithms of the kernels' parameters of the whole dictionary
     tuning: Any = None  # how its widths were learned
+    choices: list[Any] | None = None  # how the dictionary and the size of each output were chosen, or None
 
     def without_functions(self) -> EarlierModel:
         """The parameters of kernels alone."""

@@ -86,6 +86,16 @@ class Fitted(Brief, Record, ABC):
         return np.zeros((0, 0))
 
     @property
+    def bound_basis(self) -> Basis | None:
+        """The basis of the functions that are kept; None where none are."""
+        return None
+
+    @property
+    def histories(self) -> list[np.ndarray]:
+        """The steps of each search; none where there was none."""
+        return []
+
+    @property
     def log_scale(self) -> bool:
         """Whether targets are taken on a logarithmic scale."""
         return False
@@ -135,6 +145,7 @@ class FittedRVM(Fitted):
     history : (F) the steps of each search.
     relevance_vectors : (r, d) the training rows that kernels are centred on; None where X holds kernel values.
     n_candidates, n_subsets, compression, tuning : see the estimators.
+    choices : how dictionary and size of each output were chosen by rows held out; None where they were given.
     placement : how well the data place moved centres, or None.
     theta : (p,) logarithms of the parameters of all kernels of the dictionary.
     """
@@ -167,7 +178,16 @@ class FittedRVM(Fitted):
     compression: Compression | None = None
     placement: Placement | None = None
     tuning: Any = None
+    choices: list[Any] | None = None
     theta: np.ndarray | None = None
+
+    @property
+    def bound_basis(self) -> Basis:
+        return self.basis
+
+    @property
+    def histories(self) -> list[np.ndarray]:
+        return self.history
 
     @property
     def relevance(self) -> np.ndarray:
@@ -182,7 +202,7 @@ class FittedRVM(Fitted):
     @property
     def earlier(self) -> EarlierModel:
         """The model for a warm start."""
-        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta, self.tuning)
+        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta, self.tuning, self.choices)
 
     @property
     def covariances(self) -> list[np.ndarray]:

@@ -85,6 +85,8 @@ class RelevanceVectorRegressor(MachineRegressor):
     kernel_, width_, width_rule_ : the kernel with its widths in numbers, those widths, and the rule that gave them;
         absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k), eta_k = width_k^-2, as shares; `feature_importances_` the roots.
+    choice_ : prices, sizes and losses of held-out rows, by which the size was chosen
+        (`relvec.estimators.sparse.SparseChoice`); only where they were.
     tuning_, placement_ : how widths were learned, and how well the data place moved centres; only where they were.
     coef_ : (n_features,) only for a purely linear model; `coef_std_`, `selected_` and `gain_` as in
         `SparseBayesianRegressor`, for columns of X alone.
@@ -95,7 +97,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: arrays have a
-    first axis of q more, `history_` and `status_` are lists of q.
+    first axis of q more, `history_`, `status_` and `choice_` are lists of q.
 
     Examples
     --------

@@ -78,8 +78,8 @@ class SparseChoice(Brief):
 
 def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] | None]:
     """Return the widths that a warm start of so many outputs begins with."""
-    found = None if options.earlier is None else options.earlier.tuning
-    return [c.learned for c in found] if isinstance(found, list) and len(found) == q else [None] * q
+    found = None if options.earlier is None else options.earlier.choices
+    return [None] * q if found is None or len(found) != q else [choice.learned for choice in found]
 
 
 def _status(fit: SparseFit) -> Status:
@@ -143,7 +143,7 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
         history=[np.zeros(0, dtype=HISTORY) for _ in fits],
         relevance_vectors=source.given[np.unique(basis.rows[basis.rows >= 0])],
         n_candidates=max(fit.basis.n_atoms for fit in fits),
-        tuning=[SparseChoice.of(fit) for fit in fits],
+        choices=[SparseChoice.of(fit) for fit in fits],
         width_rule="process" if widths else None,
         single=source.single,
         **widths,

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
-from relvec.estimators.records import FittedRVM
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.expansion import LinearExpansion
@@ -64,7 +63,7 @@ def read_model(model: BaseModel, coverage: float | None = None) -> ExportedModel
     if classifier is not None and len(latents) < len(classifier.latents):
         raise _refuse(classifier.latents[0])
     return ExportedModel(
-        basis=_with_reach(fitted.basis, fitted.predictors) if isinstance(fitted, FittedRVM) else None,
+        basis=None if fitted.bound_basis is None else _with_reach(fitted.bound_basis, fitted.predictors),
         predictors=fitted.predictors,
         n_features=model.n_features_in_,
         single=not classifies and fitted.single,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relvec.estimators.records import FittedRVM
 from relvec.plot.axes import LINE, VECTOR, axes_or_new, final_step
 
 if TYPE_CHECKING:
@@ -51,12 +50,12 @@ class HistoryDisplay:
         >>> int(display.size[-1]) == len(model.weights_)
         True
         """
-        fitted = final_step(model).fitted_
-        if not isinstance(fitted, FittedRVM):
+        histories = final_step(model).fitted_.histories
+        if not histories:
             raise ValueError("a process is not found by a search: see selection_ for the kernels compared")
-        history = fitted.history[output]
+        history = histories[output]
         if not len(history):
-            raise ValueError("this model has no history: held-out rows chose its size, see tuning_ for what they said")
+            raise ValueError("this model has no history: held-out rows chose its size, see choice_ for what they said")
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> HistoryDisplay:

@@ -18,7 +18,6 @@ from relvec.basis import atom_keys
 from relvec.estimators.machine import Machine, MachineClassifier
 from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
 from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
-from relvec.estimators.sparse import SparseChoice
 from relvec.runtime.arrays import refuse_masked
 from relvec.solvers import Sequential, as_solver
 
@@ -139,9 +138,9 @@ def _models(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, mo
     size = sum(name != "bias" for name in plain.atoms_)
     most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
     settings: dict[str, object] = {"solver": Sequential(support_prior="flat"), "warm_start": True}
-    choice = plain.fitted_.tuning[0] if plain.fitted_.tuning else None
-    if isinstance(choice, SparseChoice):
-        settings |= {"kernel": None, "basis": choice.dictionary}
+    choices = plain.fitted_.choices
+    if choices is not None:
+        settings |= {"kernel": None, "basis": choices[0].dictionary}
     elif plain.fitted_.width_rule is not None:
         settings |= {"kernel": plain.kernel_, "width": "auto"}
 

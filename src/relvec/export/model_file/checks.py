@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from relvec.estimators.base import BaseModel
-from relvec.estimators.records import Fitted, FittedRVM
+from relvec.estimators.records import Fitted
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.predictive import ClassPredictor, LatentClasses, Predictor
@@ -33,7 +33,7 @@ def check_fitted(model: BaseModel, fitted: object, columns: dict[str, Any], max_
     if not isinstance(fitted, Fitted):
         raise ModelFileError(f"fitted_ is of the wrong type, {type(fitted).__name__}")
     d, names, classes = (columns.get(name) for name in ("n_features_in_", "feature_names_in_", "classes_"))
-    if type(d) is not int or (isinstance(fitted, FittedRVM) and fitted.basis.n_features != d):
+    if type(d) is not int or (fitted.bound_basis is not None and fitted.bound_basis.n_features != d):
         raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
     if names is not None and not (isinstance(names, np.ndarray) and names.shape == (d,)):
         raise ModelFileError("feature_names_in_ are not the names of as many columns")
