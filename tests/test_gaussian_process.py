@@ -723,6 +723,7 @@ def test_sums_over_rows_are_added_and_taken_away():
         np.testing.assert_allclose(getattr(rest, name), getattr(kept, name), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:the sample weights:UserWarning")
 @pytest.mark.parametrize("weight", [1e-12, 1e-88])
 def test_rows_of_next_to_no_weight_leave_a_process_with_a_vector(weight):
     X = np.random.default_rng(0).normal(size=(13, 3))

@@ -88,6 +88,18 @@ def test_auto_prints_what_it_compared(capsys):
     assert all(words in out for words in (*COMPARED_HEADER, *FAMILIES.values(), "chosen"))
 
 
+@pytest.mark.parametrize(
+    ("task", "options", "words"),
+    [("classification", ["--functions", "3"], "Gaussian process, the only one for classes whose size --functions"),
+     ("regression", ["--noise", "heteroscedastic"], "Gaussian process, the only one for --noise heteroscedastic"),
+     ("regression", ["--width", "1"], "relevance vector machine, the only one for --kernel and --width"),
+     ("regression", ["--time-limit", "2"], "Gaussian process, as --time-limit leaves no time to compare")],
+)  # fmt: skip
+def test_what_leaves_one_model_is_told(capsys, task, options, words):
+    assert cli.main(["fit", "t.csv", "--target", TARGETS[task], "--task", task, "--holdout", "0", *options]) == 0
+    assert words in capsys.readouterr().out
+
+
 def test_few_seconds_are_for_one_fit(capsys):
     """Fits that are cut short say little of their families."""
     found = fit(capsys, "regression", "--time-limit", "5")
@@ -131,6 +143,7 @@ def test_the_smallest_within_a_standard_error_is_chosen():
     np.testing.assert_allclose([item.short for item in made], [0.0, 0.05, 0.2], atol=1e-12)
     np.testing.assert_allclose([item.error for item in made][1:], behind.std(ddof=1) / np.sqrt(90))
     assert made[0].cells()[3] == "best" and made[2].cells()[3].startswith("-0.200 ± 0.1")
+    assert [item.cells()[1] for item in made] == ["30 functions", "10 vectors", "2 columns"]
 
 
 def test_of_models_of_one_size_the_better_is_chosen():

@@ -73,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     plan = _plan(table, arguments)
     _print_plan(console, plan)
-    family, compared = choose_family(plan, arguments, clock.left())
+    family, compared, why = choose_family(plan, arguments, clock.left())
+    if why:
+        console.print(f"  model: {FAMILIES[family]}, {why}")
     if compared:
         console.print(
             f"\nheld-out rows, {FOLDS_COMPARED} folds: the smallest model within a standard error of the best"
@@ -165,14 +167,16 @@ def _fit(plan: Plan, family: str, arguments: argparse.Namespace, clock: Clock) -
     return fitted
 
 
-def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[Compared]]:
-    """Return the family to fit, and the comparison by held-out rows where several are in question."""
-    families = _families(plan.task, arguments)
-    if len(families) == 1 or len(plan.table) < MIN_ROWS_TO_COMPARE:
-        return (families[0] if len(families) == 1 else default_family(plan.task)), []
+def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[Compared], str]:
+    """Return the family to fit, the comparison by held-out rows, and why there is none where one was asked for."""
+    families, why = _families(plan.task, arguments)
+    if len(families) == 1:
+        return families[0], [], why
+    if len(plan.table) < MIN_ROWS_TO_COMPARE:
+        return default_family(plan.task), [], f"as fewer than {MIN_ROWS_TO_COMPARE} rows cannot tell which is best"
     each = COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
     if each < MIN_SECONDS_TO_COMPARE:
-        return default_family(plan.task), []
+        return default_family(plan.task), [], "as --time-limit leaves no time to compare models"
     X, y = inputs_of(plan)
     if len(y) > MAX_COMPARED_ROWS:
         some = np.sort(np.random.default_rng(arguments.seed).permutation(len(y))[:MAX_COMPARED_ROWS])
@@ -182,20 +186,22 @@ def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> 
         found = compare_families(
             families, lambda family: make_estimator(family, plan.task, arguments, each), X, y, plan.task, arguments.seed
         )
-    return next(item.family for item in found if item.chosen), found
+    return next(item.family for item in found if item.chosen), found, ""
 
 
-def _families(task: str, arguments: argparse.Namespace) -> list[str]:
-    """Return the families in question, the simplest first."""
+def _families(task: str, arguments: argparse.Namespace) -> tuple[list[str], str]:
+    """Return the families in question, the simplest first, and what leaves but one of them."""
     if arguments.model != "auto":
-        return [arguments.model]
+        return [arguments.model], ""
+    only = "the only one for"
     if arguments.kernel is not None or arguments.width is not None:
-        return ["rvm"]
+        return ["rvm"], f"{only} --kernel and --width here"
     if arguments.upper is not None or arguments.noise == "heteroscedastic":
-        return ["gp"]
+        return ["gp"], f"{only} --upper" if arguments.upper is not None else f"{only} --noise heteroscedastic"
     if task == "classification" and arguments.functions is not None:
-        return ["gp"]
-    return ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
+        return ["gp"], f"{only} classes whose size --functions can cap"
+    found = ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
+    return found, ""
 
 
 def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float) -> BaseModel:

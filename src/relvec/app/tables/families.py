@@ -12,8 +12,10 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.app.tables.table import TableError
+from relvec.app.tables.text import plural
 
 FAMILIES = {"rvm": "relevance vector machine", "gp": "Gaussian process", "linear": "sparse linear model"}
+UNITS = {"rvm": "function", "gp": "vector", "linear": "column"}  # what each keeps
 FOLDS, MIN_ROWS_TO_COMPARE = 3, 20  # of the comparison, and the fewest rows that say anything
 MAX_ROWS_OF_FOLDS = 2000  # of more rows, one fold alone is held out
 LEAST_PROBABILITY = 1e-6  # of a class that no row fitted has
@@ -82,8 +84,9 @@ class Compared:
     def cells(self) -> tuple[str, ...]:
         """Return the comparison as a row of a table below `COMPARED_HEADER`."""
         behind = "best" if self.short == 0.0 else f"-{self.short:.3f} ± {self.error:.3f}"
-        return (FAMILIES[self.family], f"{self.size:.0f}", f"{self.density:.3f}", behind, f"{self.seconds:.1f}",
-                "chosen" if self.chosen else "")  # fmt: skip
+        size = plural(round(self.size), UNITS[self.family])
+        chosen = "chosen" if self.chosen else ""
+        return FAMILIES[self.family], size, f"{self.density:.3f}", behind, f"{self.seconds:.1f}", chosen
 
 
 COMPARED_HEADER = ("model", "size", "held-out log density", "behind the best", "seconds", "")
