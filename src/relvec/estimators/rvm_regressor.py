@@ -11,9 +11,8 @@ class RelevanceVectorRegressor(MachineRegressor):
     """Relevance vector regression: a weighted sum of a few basis functions, with error bars (T01).
 
     ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each weight. The
-    precisions and the noise variance maximise the evidence; most precisions become infinite and their basis functions
-    leave the model. The basis functions are kernels centred on the training rows and a constant, unless others are
-    given.
+    precisions and the noise variance maximise the evidence; most precisions become infinite and their functions leave
+    the model. The functions are kernels centred on the training rows and a constant, unless others are given.
 
     Parameters
     ----------

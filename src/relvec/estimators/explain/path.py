@@ -101,7 +101,6 @@ def relevance_path(
     Examples
     --------
     >>> import numpy as np
-    from numpy.typing import ArrayLike
     >>> from relvec import SparseBayesianRegressor, relevance_path
     >>> X = np.random.default_rng(0).standard_normal((60, 8))
     >>> y = 3.0 * X[:, 2] + X[:, 5] + 0.1 * np.cos(9.0 * X[:, 0])
