@@ -155,7 +155,7 @@ def test_one_class_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"multi_class": "both"}, "multi_class must be"), ({"averaging": "none"}, "averaging must be"),
-     ({"tol": 0.0}, "tol must be"), ({"solver": Sequential(select="order")}, "select"),
+     ({"tol": 0.0}, "tol must be"),
      ({"solver": MacKay(hyperprior=GammaPrior(c=1.0, d=1.0))}, "noise"),
      ({"solver": Sequential(support_prior="size")}, "give a price in nats")],
 )  # fmt: skip

@@ -647,7 +647,7 @@ def test_solvers_by_name():
     assert isinstance(as_solver("em"), EM)
     assert as_solver(SEARCH) is SEARCH
     for unknown in ("newton", None, Sequential, 3):
-        with pytest.raises(ValueError, match="'sequential', 'mackay', 'em' or a solver object"):
+        with pytest.raises(ValueError, match="'sequential', 'tf03', 'mackay', 'em' or a solver object"):
             as_solver(unknown)
 
 

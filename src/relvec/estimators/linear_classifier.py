@@ -18,7 +18,7 @@ class SparseBayesianClassifier(MachineClassifier):
     ----------
     fit_intercept : bool, default True
         Whether a constant, with its own precision, is among the candidates.
-    solver : {"sequential", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         How the evidence is maximised.
     class_weight, multi_class, share_alpha, averaging, tol
         As in `RelevanceVectorClassifier`.

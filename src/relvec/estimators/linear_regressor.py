@@ -19,7 +19,7 @@ class SparseBayesianRegressor(MachineRegressor):
     ----------
     fit_intercept : bool, default True
         Whether a constant, with its own precision, is among the candidates.
-    solver : {"sequential", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         How the evidence is maximised.
     noise_variance : float, optional
         Fixed noise variance; None learns it.

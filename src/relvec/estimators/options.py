@@ -369,7 +369,8 @@ def resolve_price(solver: Solver, classes: bool, counts: bool, columns: bool) ->
     if solver.support_prior == "size":
         raise ValueError("support_prior='size' is for Gaussian noise: for classes and counts give a price in nats")
     if solver.price is None:
-        return None if classes and columns and solver.support_prior == "auto" else 0.0
+        plain = solver.support_prior == "auto" and solver.select == "batch" and solver.stop == "certificate"
+        return None if classes and columns and plain else 0.0
     return float(solver.price)
 
 

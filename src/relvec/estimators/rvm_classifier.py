@@ -20,7 +20,7 @@ class RelevanceVectorClassifier(MachineClassifier):
     kernel, width, centres, basis, fit_intercept
         The dictionary, as in `RelevanceVectorRegressor`; ``width="auto"`` is "scale", tens of times as fast as learned
         widths: errors differ little, but learned widths may improve probabilities.
-    solver : {"sequential", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         "sequential" keeps a move only if the evidence of the refitted model rises and ends at a maximum;
         ``Sequential(price=2.0)`` makes every function cost two nats. "mackay" and "em" end at the fixed point of T01
         eq. (16), which is near, not at, the maximum; `certificate_` says how far.

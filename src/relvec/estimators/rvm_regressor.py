@@ -35,7 +35,7 @@ class RelevanceVectorRegressor(MachineRegressor):
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
         Whether a constant basis function, with its own precision, is among the candidates.
-    solver : {"sequential", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         How the evidence is maximised. `Sequential` has the prior over sets of functions, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
         "student-t" is for heavy tails and gross errors (see `outliers_`); the evidence is a variational bound.

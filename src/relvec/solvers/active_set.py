@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -29,11 +31,18 @@ _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
 SolverSpec = Sequential | MacKay | EM | Stepwise
 
-_SOLVERS: dict[str, type] = {"sequential": Sequential, "mackay": MacKay, "em": EM}
+_SOLVERS: dict[str, Callable[[], SolverSpec]] = {
+    "sequential": Sequential,
+    "tf03": partial(Sequential, select="gain", exchange=False, restarts=0, stop="tf03"),
+    "mackay": MacKay,
+    "em": EM,
+}
 
 
 def as_solver(spec: str | SolverSpec) -> SolverSpec:
-    """A solver from its name ("sequential", "mackay", "em") or the object itself.
+    """A solver from its name ("sequential", "tf03", "mackay", "em") or the object itself.
+
+    "tf03" is TF03's section 4 to the letter, the action of largest gain each time, until its rule ends the fit.
 
     >>> as_solver("mackay")
     MacKay(prune_gamma=2.220446049250313e-16, ...)

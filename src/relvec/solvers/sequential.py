@@ -35,8 +35,8 @@ class Sequential:
         First atom: the largest normalised projection of the target, or the bias (TF03 4.1).
     select : {"batch", "gain", "random", "order"}
         "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a
-        time as in TF03 4.2, with the update formulas of its appendix: the one of largest gain, a random atom's, or
-        the atoms in order.
+        time as in TF03 4.2, in a regression with the update formulas of its appendix: the one of largest gain, a random
+        atom's, or the atoms in order. Unless ``stop="tf03"`` the moves of "batch" follow.
     batch : int, optional
         Maximum number of atoms added per scan. By default a regression adds one at a time at first, so that it does not
         end below the greedy path, and several in restarts and once it has many; classes and counts add four.
@@ -50,7 +50,7 @@ class Sequential:
         restarted. Restarts after the third remove atoms at random.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
-        below 1e-6 and no addition possible; no restart, no exchange.
+        below 1e-6 and no addition possible; no restart, no exchange. ``solver="tf03"`` is this with ``select="gain"``.
     support_prior : {"auto", "flat", "size"}
         The prior over sets of basis functions of a Gaussian model. "flat": all sets are alike, as in T01. "size": all
         numbers of functions are alike, and so are all sets of one size among M candidates, p(S) ~ 1 / C(M, |S|): a

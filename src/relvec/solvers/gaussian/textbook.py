@@ -12,7 +12,7 @@ from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, State, not_lower
 from relvec.solvers.sequential import Sequential
 
-_SMALL = 1e-6  # TF03 4.4: changes of log alpha (and of log beta) below this end the search
+SMALL = 1e-6  # TF03 4.4: changes of log alpha (and of log beta) below this end the search
 _REFRESH = 20  # steps between full recomputations of the rank-one updates
 
 
@@ -47,7 +47,7 @@ def textbook_step(problem: Problem, state: State, settings: Sequential) -> State
     if i is None or steps % settings.noise_every == 0:
         moved = _update_noise(problem, moved)
     beta, before = moved.core.beta, model.core.beta
-    done = i is None and abs(np.log(beta / before)) < _SMALL
+    done = i is None and abs(np.log(beta / before)) < SMALL
     if beta != before or stats.age >= _REFRESH:
         stats = replace(_recompute(problem, moved), position=stats.position)
     notes = notes.but(steps=steps, model=moved, statistics=None if done else stats, polishing=done)
@@ -73,18 +73,24 @@ def _choose(problem: Problem, model: GaussianModel, stats: Statistics, s, q, sel
     target = optimal_alpha(s, q)
     useful = np.isfinite(target) & (stats.S > COLLINEAR * model.core.beta)
     with np.errstate(divide="ignore"):
-        useful[a] = ~(np.abs(np.log(target[a] / alpha)) < _SMALL)
+        useful[a] = ~(np.abs(np.log(target[a] / alpha)) < SMALL)
+    gains = gain_add(s, q)
+    gains[a] = gain_reestimate(alpha, s[a], q[a])
+    return choose(useful, gains, problem.order, stats.position, problem.rng, select)
+
+
+def choose(
+    useful: np.ndarray, gains: np.ndarray, ranks: np.ndarray, position: int, rng: np.random.Generator, select: str
+) -> int | None:
+    """One of the actions that change something (M,): of largest gain, a random one, or the next in order."""
     if not useful.any():
         return None
     if select == "random":
-        return int(problem.rng.choice(np.flatnonzero(useful)))
+        return int(rng.choice(np.flatnonzero(useful)))
     if select == "order":
-        ranks = problem.order[useful]
-        ahead = np.where(ranks >= stats.position, ranks, ranks + problem.design.n_atoms)
+        ahead = np.where(ranks >= position, ranks, ranks + ranks.max() + 1)[useful]
         return int(np.flatnonzero(useful)[np.argmin(ahead)])
-    gains = gain_add(s, q)
-    gains[a] = gain_reestimate(alpha, s[a], q[a])
-    return best(np.where(useful, gains, -np.inf), problem.order)
+    return best(np.where(useful, gains, -np.inf), ranks)
 
 
 def _act(problem: Problem, model: GaussianModel, stats: Statistics, i: int, new_alpha: float):

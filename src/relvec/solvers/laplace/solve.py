@@ -8,6 +8,7 @@ from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import begin
+from relvec.solvers.laplace.textbook import textbook_step
 from relvec.solvers.loop import Result, iterate
 from relvec.solvers.sequential import Search, Sequential
 
@@ -22,24 +23,26 @@ def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int =
     if problem.price and isinstance(solver, Sequential):
         solver = replace(solver, restarts=0)
         if problem.start is None:
-            free = iterate(laplace_solver(solver), replace(problem, price=0.0), max_iter, verbose).state  # type: ignore[arg-type]
+            free = iterate(laplace_solver(solver, problem), replace(problem, price=0.0), max_iter, verbose).state  # type: ignore[arg-type]
             begun = replace(problem, start=(free.active, free.posterior.alpha[:: problem.per_unit]))
-            found = [iterate(laplace_solver(solver), own, max_iter, verbose) for own in (problem, begun)]  # type: ignore[arg-type]
+            found = [iterate(laplace_solver(solver, problem), own, max_iter, verbose) for own in (problem, begun)]  # type: ignore[arg-type]
             return max(found, key=lambda result: result.state.objective)
-    return iterate(laplace_solver(solver), problem, max_iter, verbose)  # type: ignore[arg-type]
+    return iterate(laplace_solver(solver, problem), problem, max_iter, verbose)  # type: ignore[arg-type]
 
 
-def laplace_solver(solver) -> Search | LaplaceFixedPoint:
+def laplace_solver(solver, problem: LaplaceProblem) -> Search | LaplaceFixedPoint:
     """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
     if isinstance(solver, MacKay | EM):
         return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha)
-    if not isinstance(solver, Sequential) or solver.select not in ("batch", "gain"):
-        raise ValueError(
-            f"{solver!r} is for regression: choose Sequential with select='batch' or 'gain', MacKay or EM for "
-            "classes and counts"
-        )
-    if solver.select == "gain":
-        solver = replace(solver, batch=1)
+    if not isinstance(solver, Sequential):
+        raise ValueError(f"{solver!r} is for regression: choose Sequential, MacKay or EM for classes and counts")
     if solver.stop == "tf03":
         solver = replace(solver, exchange=False, restarts=0)
-    return Search(solver, begin)
+    if solver.select == "batch":
+        return Search(solver, begin)
+    if problem.share:
+        raise ValueError(
+            f"select={solver.select!r} is TF03's search, in which every weight has its own precision: leave "
+            "share_alpha at False, or select at 'batch'"
+        )
+    return Search(replace(solver, batch=1), begin, textbook_step)

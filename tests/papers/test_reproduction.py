@@ -486,7 +486,7 @@ def test_the_record_survives_json(tmp_path):
 
 
 def test_the_page_of_the_docs_is_what_its_command_writes():
-    root = Path(__file__).parents[1] / "docs"
+    root = Path(__file__).parents[2] / "docs"
     make = runpy.run_path(str(root / "make_reproduction.py"))
     assert make["main"](["--check"]) == 0, "python docs/make_reproduction.py"
     pictures = re.findall(r"\(images/reproduction/(.*?)\)", (root / "reproduction.md").read_text())
@@ -495,7 +495,7 @@ def test_the_page_of_the_docs_is_what_its_command_writes():
 
 def test_a_number_counts_once():
     """Printed by both papers or measured by two methods, misprints, means of rows."""
-    make = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_reproduction.py"))
+    make = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_reproduction.py"))
 
     def entry(name, **rows):
         plain = {"published": "2", "group": "worse", "mean": 3.0}
@@ -521,7 +521,7 @@ def test_a_number_counts_once():
 
 
 def test_the_totals_of_the_docs_agree():
-    root = Path(__file__).parents[1] / "docs"
+    root = Path(__file__).parents[2] / "docs"
     record, text = json.loads((root / "reproduction.json").read_text()), (root / "reproduction.md").read_text()
     told = re.search(r"\*\*(\d+) published numbers .*?: (\d+) came out better, (\d+) within .*?, (\d+) worse", text)
     total, better, within, worse = map(int, told.groups())
