@@ -8,14 +8,15 @@ from scipy.stats import multivariate_normal
 
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.gaussian_process.rows import Rows, merge
-from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, learn_error_bars, learn_reach, log_density
+from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, learn_error_bars, learn_reach
+from relvec.inference.tails import fit_tail, log_density
 from relvec.kernels import Gaussian
 from relvec.runtime.clock import Clock
 from relvec.solvers.price import PRICES_NATS, Ladder, score
 from relvec.solvers.stepwise import addition_gains, count, weakest
 from relvec.sparse.dictionary import build, learn_widths
 from relvec.sparse.fit import SparseFit, fit_sparse
-from relvec.sparse.held_out import MAX_SHARE, make_folds, make_problem
+from relvec.sparse.held_out import MAX_SHARE, group_rows, make_folds, make_problem
 
 
 def friedman(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +163,7 @@ def test_each_model_is_best_at_its_price(ladder):
 def test_copies_are_in_one_fold():
     rng = np.random.default_rng(0)
     X = np.repeat(rng.standard_normal((80, 3)), 3, axis=0)
-    folds = make_folds(Rows(X, np.zeros(240), np.ones(240), np.zeros(240)))
+    folds = make_folds(group_rows(Rows(X, np.zeros(240), np.ones(240), np.zeros(240))))
     assert sorted(np.concatenate(folds)) == list(range(240))
     for fold in folds:
         assert len(set(fold // 3)) * 3 == len(fold)
@@ -200,18 +201,34 @@ def test_heavy_tails_are_seen():
     rng = np.random.default_rng(1)
     squares = rng.standard_t(4.0, 800) ** 2 / 2.0
     bars = learn_error_bars(HeldOut(rng.uniform(size=(800, 2)), squares, np.ones(800)))
-    assert bars.degrees is not None
-    assert 3.0 <= bars.degrees < 7.0
+    assert 1.0 / 7.0 < bars.tail <= 1.0 / 3.0
     normal = learn_error_bars(HeldOut(rng.uniform(size=(800, 2)), rng.standard_normal(800) ** 2, np.ones(800)))
-    assert normal.degrees is None
+    assert normal.tail < 0.01
     assert normal.varying is None
     assert 0.85 < normal.factor < 1.15
 
 
-@pytest.mark.parametrize("degrees", [None, 3.0, 12.0])
-def test_densities_have_variance_one(degrees):
+def test_the_factor_of_a_tail_is_that_of_most_density():
+    squares, w = np.random.default_rng(3).standard_t(3.0, 300) ** 2, np.linspace(0.5, 2.0, 300)
+    factor, tail = fit_tail(squares, w, 300)
+    tried = [w @ log_density(squares, f * factor, tail) for f in (0.98, 1.0, 1.02)]
+    assert tried[1] == max(tried)
+    assert fit_tail(squares[:6], w[:6], 6)[1] >= 0.2  # six rows tell of no lighter tail
+
+
+def test_error_bars_follow_no_groups_of_rows():
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(40), 5)
+    Z, own = rng.uniform(-1.0, 1.0, (40, 3)), rng.standard_normal(40) ** 2
+    rows = HeldOut(Z[group] + 1e-6, own[group], np.ones(200), group)
+    assert learn_error_bars(rows).varying is None
+    assert learn_error_bars(HeldOut(rows.Z, rows.squares, rows.weights)).varying is not None
+
+
+@pytest.mark.parametrize("tail", [0.0, 1.0 / 3.0, 1.0 / 12.0])
+def test_densities_have_variance_one(tail):
     z = np.linspace(-400.0, 400.0, 4_000_001)
-    p = np.exp(log_density(z**2, degrees))
+    p = np.exp(log_density(z**2, 1.0, tail))
     assert np.isclose(np.trapezoid(p, z), 1.0, atol=1e-4)
     assert np.isclose(np.trapezoid(p * z**2, z), 1.0, atol=2e-2)
 
@@ -282,7 +299,7 @@ def test_covariance_fits_moments_and_draws(model, noise):
 
 
 def test_quantiles_and_density_belong_together():
-    bars, reach = ErrorBars(1.5, None, 4.0), Reach(np.zeros((1, 1)), np.ones(1), 1.0, 0.0)
+    bars, reach = ErrorBars(1.5, None, 0.25), Reach(np.zeros((1, 1)), np.ones(1), 1.0, 0.0)
     function = fit_sparse(*sinc(60, 3)).predictor.function
     from relvec.inference.predictive.calibrated import CalibratedPredictor
 

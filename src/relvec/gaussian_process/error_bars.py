@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from relvec.gaussian_process import tails
 from relvec.gaussian_process.evidence import leave_one_out, leave_out, posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Component, mix
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
+from relvec.inference import tails
 from relvec.inference.heteroscedastic import constant_noise, learn_log_noise
 
 _SPREAD_ROWS = 1000
@@ -31,8 +31,6 @@ _LEAST_GAIN = 0.05  # nats a row at rows that took no part
 _GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
 _NARROWEST_SHARE = 0.1  # of the rows learned from: no error bar elsewhere is narrower by its factor than theirs
 _MOST_GAIN = 3.0  # nats of a row that count: a few rows that gain much say little of others
-_TAIL_GAIN = 3.0  # nats that heavier tails have to gain
-_TAILS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, tails.MOST_TAIL)
 _FACTORS = np.exp(np.linspace(-0.6, 1.0, 17))  # of learned variances, among which held-out rows choose
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 
@@ -145,10 +143,10 @@ def best_tail(
     Returns the factor, log densities (n,) and the tail.
     """
     found = []
-    for tail in _TAILS:
+    for tail in tails.TAILS:
         for factor in factors:
             density = tails.log_density(squares, factor * np.exp(logs), tails.join(tail, spread))
-            gain = w @ density / w.sum() * len(squares) - (_TAIL_GAIN if tail > 0.0 else 0.0)
+            gain = w @ density / w.sum() * len(squares) - (tails.TAIL_GAIN if tail > 0.0 else 0.0)
             found.append((gain, factor, density, tail))
     _, factor, density, tail = max(found, key=lambda each: each[0])
     return float(factor), density, float(tail)

@@ -9,7 +9,7 @@ import numpy as np
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.error_bars import measure_spread, prediction_error, vary_error_bars
 from relvec.gaussian_process.evidence import evidence, losses
-from relvec.gaussian_process.floor import Target, least_tail, raise_to_floor
+from relvec.gaussian_process.floor import Target, raise_to_floor
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
@@ -36,6 +36,7 @@ from relvec.gaussian_process.rows import (
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
+from relvec.inference import tails
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
 
@@ -157,7 +158,7 @@ def fit_process(
     parts = [_component(c, theta, rows, kept.index, max_rows) for c, theta in zip(chosen, thetas)]
     if vary and noise_variance is None and not clock.up("error bars that depend on the inputs"):
         parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
-        parts = [replace(part, tail=max(part.tail, least_tail(len(rows)))) for part in parts]
+        parts = [replace(part, tail=max(part.tail, tails.least_tail(len(rows)))) for part in parts]
     clock.report("vectors", 1.0)
     how = status(parts[0], prepared.floors.noise, clock)
     if how == "converged" and most < len(rows) and len(kept) > _FEWER * most:

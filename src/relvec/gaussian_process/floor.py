@@ -10,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
-from relvec.gaussian_process import tails
 from relvec.gaussian_process.bound import bounds
 from relvec.gaussian_process.error_bars import best_tail
-from relvec.gaussian_process.kernel import Structure, squared_distances
+from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Mode, climb, log_posterior
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor, exact_component, sparse_component
 from relvec.gaussian_process.priors import Floors, default_prior
-from relvec.gaussian_process.rows import Rows, Units, join_labels
+from relvec.gaussian_process.rows import Rows, Units, join_labels, near_groups
 from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import pivots
+from relvec.inference import tails
 
 _LEAST_ROWS = 3  # that can be left out
 _FOLDED_ROWS, _FOLDS = 500, 5  # up to so many rows each is left out once; of more, a part of them
@@ -30,7 +29,6 @@ _SINGLE_ROWS = 20  # up to so many, each row is a fold
 _RELEARNED_ROWS = 200  # up to so many, hyperparameters are learned without the rows left out
 _RELEARN_STEPS, _LINE_STEPS = 8, 15
 _HELD_ROWS = 500
-_NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
 _BEHIND = 0.02  # nats a row, and one standard error, that a baseline has to be ahead by
 _AHEAD_ERRORS = 2.0  # standard errors that a process has to be ahead by where rows come in groups
 _FAR_BEHIND = 0.3  # nats a row from which on the standard error, which a few rows make large, does not count
@@ -59,7 +57,7 @@ def raise_to_floor(
     if len(own.rows) < _LEAST_ROWS:
         return process
     rows = own.rows
-    near = _near_groups(rows.X) if len(rows) <= _FOLDED_ROWS else np.arange(len(rows))
+    near = near_groups(rows.X) if len(rows) <= _FOLDED_ROWS else np.arange(len(rows))
     group = near if rows.group is None else join_labels(near, rows.group)
     if not group.any():
         return process
@@ -102,19 +100,6 @@ def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:
     n_groups = int(group.max()) + 1
     fold = group % (n_groups if n <= _SINGLE_ROWS else min(_FOLDS, n_groups))
     return [np.flatnonzero(fold == i) for i in np.unique(fold)]
-
-
-def _near_groups(X: np.ndarray) -> np.ndarray:
-    """Numbers (n,) of groups of rows near to each other and far from others; one a row where there are none."""
-    n = len(X)
-    D = np.sqrt(squared_distances(X))
-    near = np.partition(D, n // 4, axis=1)[:, n // 4]
-    group = connected_components(_NEAR * np.median(near) > D, directed=False)[1]
-    size = np.bincount(group)
-    first = np.unique(group, return_index=True)[1]
-    wide = np.maximum.reduceat(D[np.arange(n), first[group]][np.argsort(group, kind="stable")], np.cumsum(size) - size)
-    chained = wide > 3.0 * _NEAR * np.median(near)  # neighbours on a line, one by one
-    return np.unique(np.where(chained[group], len(size) + np.arange(n), group), return_inverse=True)[1]
 
 
 def held_densities(process: ProcessPredictor, own: Target, folds: list[np.ndarray]) -> np.ndarray:
@@ -176,7 +161,7 @@ class _Line:
             squares.append((held.y - mean) ** 2 + held.scatter / held.weight)
             logs.append(np.log(variance))
         index = np.concatenate(folds)
-        spread = 2.0 * least_tail(len(rows))  # of the logarithm of the variance
+        spread = 2.0 * tails.least_tail(len(rows))  # of the logarithm of the variance
         held_out = np.concatenate(squares), np.concatenate(logs), spread, rows.weight[index]
         _, density, tail = best_tail(*held_out, np.ones(1))
         return cls(structure, target, mode, float(tails.join(tail, spread)), density + target.log_slope[index])
@@ -203,8 +188,3 @@ def _component(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[Com
     most = (rows.X.shape[1] if structure.linear else 0) + 1
     index = pivots(structure, theta, rows, most).index
     return sparse_component(structure, theta, rows, rows.X[index]), index
-
-
-def least_tail(n_rows: int) -> float:
-    """The tail of a variance that n rows tell: one over n - 1 degrees of freedom."""
-    return min(1.0 / max(n_rows - 1, 1), tails.MOST_TAIL)

@@ -21,13 +21,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
-from relvec.gaussian_process import tails
 from relvec.gaussian_process.bound import Bounds, Sums, Vectors, sum_rows
 from relvec.gaussian_process.evidence import posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
+from relvec.inference import tails
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
 from relvec.inference.predictive import Predictor

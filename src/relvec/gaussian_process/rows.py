@@ -26,6 +26,7 @@ from relvec.runtime.record import Record
 _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
 _NEIGHBOUR_ROWS = 500  # that distances and targets of neighbours are looked at
 _ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that are one row
+_NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
 _FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
 _TARGET_ROUNDING = 1e-9  # standard deviations
 _GRIDS = 4  # that are shifted against each other, so that no pair of rounded rows is apart in all
@@ -168,6 +169,26 @@ def put_groups_last(rows: Rows, share: float) -> np.ndarray:
     place = np.full(len(size), -1)
     place[last] = np.arange(len(last))
     return np.argsort(place[label], kind="stable")
+
+
+def near_groups(X: np.ndarray) -> np.ndarray:
+    """Return numbers (n,) of groups of standardised rows X (n, d) near to each other and far from others.
+
+    Rows that nearly repeat others are left out together with them: a row whose copies were fitted proves nothing.
+
+    >>> X = np.repeat(np.arange(20.0), 2)[:, None] + np.tile([0.0, 1e-3], 20)[:, None]
+    >>> len(np.unique(near_groups(X))), len(np.unique(near_groups(np.arange(20.0)[:, None])))
+    (20, 20)
+    """
+    n = len(X)
+    D = np.sqrt(squared_distances(X))
+    near = np.partition(D, n // 4, axis=1)[:, n // 4]
+    group = connected_components(_NEAR * np.median(near) > D, directed=False)[1]
+    size = np.bincount(group)
+    first = np.unique(group, return_index=True)[1]
+    wide = np.maximum.reduceat(D[np.arange(n), first[group]][np.argsort(group, kind="stable")], np.cumsum(size) - size)
+    chained = wide > 3.0 * _NEAR * np.median(near)  # neighbours on a line, one by one
+    return np.unique(np.where(chained[group], len(size) + np.arange(n), group), return_inverse=True)[1]
 
 
 def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:

@@ -22,7 +22,7 @@ from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import climb, learn, log_posterior
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
-from relvec.gaussian_process.tails import MOST_TAIL, log_density
+from relvec.inference.tails import MOST_TAIL, log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.record import Record
 

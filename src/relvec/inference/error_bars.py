@@ -2,8 +2,8 @@
 
 A support and its precisions were chosen to suit the targets, which leave-one-out formulas at that support do not see:
 the posterior's variances are too small. With z the residuals of rows that the whole search has not seen, in predicted
-standard deviations, all variances are multiplied by F(x): the mean of z^2, or where the rows show clearly that it
-depends on the inputs or the mean, a function of these (`relvec.inference.heteroscedastic`).
+standard deviations, all variances are multiplied by F(x): a factor, or where the rows show clearly that it depends on
+the inputs or the mean, a function of these (`relvec.inference.heteroscedastic`). Errors have the tails of these rows.
 
 The basis functions kept say nothing where none of them reaches. With the correlations k of a Gaussian kernel and V the
 centres kept,
@@ -21,21 +21,19 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import cdist
-from scipy.special import gammaln
 
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.linalg import factor_lower
+from relvec.inference.tails import fit_tail
 
-_LEAST_ROWS = 60  # that tell whether error bars depend on the inputs
+_LEAST_ROWS = 60  # or groups of rows, that tell whether error bars depend on the inputs
 _MOST_INPUTS = 32  # of more inputs, they may depend on the mean alone
 _FOLDS = 5
 _LEAST_GAIN_NATS = 0.05  # a row at rows that took no part
 _GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
 _MOST_GAIN_NATS = 5.0  # of a row that count: one row far off does not outweigh all others
 _NARROWEST_SHARE = 0.1  # of the rows: no error bar elsewhere is narrower by its factor than theirs
-_DEGREES = (3.0, 50.0)  # of freedom of Student-t tails, at least and at most
 _WIDEST = 3.0  # standard deviations of an input: no kernel of the reach is wider, so that ten of them are far
 _JITTER = 1e-9  # on the diagonal of correlations before they are factored
 _LEAST_SHARE = 1e-100  # of the variance explained at training rows: kernels are widened until it has digits
@@ -50,16 +48,28 @@ class HeldOut:
     Z : (n, d + 1) their inputs, and their predicted means.
     squares : (n,) mean squared residuals of single targets, in predicted variances of these.
     weights : (n,) how many targets each row stands for.
+    groups : (n,) numbers from 0 on of groups of rows that were left out together; each is on its own where not given.
     """
 
     Z: np.ndarray
     squares: np.ndarray
     weights: np.ndarray
+    groups: np.ndarray | None = None
 
     @property
-    def factor(self) -> float:
-        """Mean of the squares."""
-        return float(self.weights @ self.squares / self.weights.sum())
+    def labels(self) -> np.ndarray:
+        """Numbers (n,) of the groups of rows."""
+        return np.arange(len(self.squares)) if self.groups is None else self.groups
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are: rows that tell something of others."""
+        return int(self.labels.max(initial=-1)) + 1
+
+    @cached_property
+    def scale(self) -> tuple[float, float]:
+        """The factor of variances and the tail of most density, see `relvec.inference.tails.fit_tail`."""
+        return fit_tail(self.squares, self.weights, self.n_groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +78,14 @@ class ErrorBars:
 
     Attributes
     ----------
-    factor : mean square of held-out residuals, in predicted variances.
+    factor : of predicted variances.
     varying : the factor as a function of the inputs and the mean, where it depends on them; else None.
-    degrees : of freedom of Student-t residuals; None where they are normal.
+    tail : of Student-t residuals, one over their degrees of freedom; 0.0 where they are normal.
     """
 
     factor: float = 1.0
     varying: LogNoise | None = None
-    degrees: float | None = None
+    tail: float = 0.0
 
     def factors(self, X: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """Return the factors (n,) of variances at X (n, d), where the means are (n,)."""
@@ -91,66 +101,37 @@ def learn_error_bars(held: HeldOut) -> ErrorBars:
     >>> Z = rng.uniform(-1.0, 1.0, (400, 2))
     >>> noise = np.exp(2.0 * Z[:, 0]) * rng.standard_normal(400)
     >>> bars = learn_error_bars(HeldOut(Z, noise**2, np.ones(400)))
-    >>> bars.varying is not None, bars.degrees is None
+    >>> bars.varying is not None, bars.tail < 0.01
     (True, True)
     """
-    varying = _learn_varying(held)
-    w = held.weights
-    z2 = held.squares / (held.factor if varying is None else varying.variance(held.Z))
-    level = float(w @ z2 / w.sum())
+    varying, (factor, tail) = _learn_varying(held), held.scale
     if varying is not None:
+        level, tail = fit_tail(held.squares / varying.variance(held.Z), held.weights, held.n_groups)
         varying = replace(varying, level=varying.level + np.log(level), least=varying.least * level)
-    degrees = _learn_degrees(z2 / level, w) if len(w) >= _LEAST_ROWS else None
-    return ErrorBars(held.factor, varying, degrees)
+    return ErrorBars(factor, varying, tail)
 
 
 def _learn_varying(held: HeldOut) -> LogNoise | None:
     """Return the factor as a function of the inputs, where rows that took no part in learning it gain clearly."""
     Z, squares, w = held.Z, held.squares, held.weights
-    if len(w) < _LEAST_ROWS:
+    if held.n_groups < _LEAST_ROWS:
         return None
     if Z.shape[1] > _MOST_INPUTS + 1:
         Z = np.where(np.arange(Z.shape[1]) < Z.shape[1] - 1, 0.0, Z)  # constants say nothing
     found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
     if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN_NATS * w.sum():
         return None
-    logs = held_out_logs(Z, squares, w, np.arange(len(w)) % _FOLDS)
-    if not _gains_clearly(density_gains(*logs, squares), w):
+    logs = held_out_logs(Z, squares, w, held.labels % _FOLDS)
+    if not _gains_clearly(density_gains(*logs, squares), w, held.labels):
         return None
     found = replace(found, covariance=np.zeros_like(found.covariance))
     return replace(found, least=float(np.quantile(found.variance(Z), _NARROWEST_SHARE)))
 
 
-def _learn_degrees(squares: np.ndarray, w: np.ndarray) -> float | None:
-    """Return the degrees of freedom of t-distributed residuals of variance one, where these gain clearly."""
-
-    def density(degrees: float) -> np.ndarray:
-        return log_density(squares, degrees)
-
-    low, high = np.log(_DEGREES)
-    found = minimize_scalar(lambda log: -(w @ density(np.exp(log))), bounds=(low, high), method="bounded")
-    degrees = float(np.exp(found.x))
-    return degrees if _gains_clearly(density(degrees) - log_density(squares, None), w) else None
-
-
-def log_density(squares: np.ndarray, degrees: float | None) -> np.ndarray:
-    """Log density (n,) of residuals with squares (n,) and variance one: normal, or Student-t of so many degrees.
-
-    >>> from scipy.stats import t
-    >>> scale = np.sqrt(3.0 / 5.0)
-    >>> bool(np.isclose(log_density(np.array([4.0]), 5.0)[0], t.logpdf(2.0, 5.0, scale=scale)))
-    True
-    """
-    if degrees is None:
-        return -0.5 * (np.log(2.0 * np.pi) + squares)
-    constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * np.log(np.pi * (degrees - 2.0))
-    return constant - 0.5 * (degrees + 1.0) * np.log1p(squares / (degrees - 2.0))
-
-
-def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
+def _gains_clearly(gains: np.ndarray, weight: np.ndarray, labels: np.ndarray) -> bool:
     some = np.clip(gains, -_MOST_GAIN_NATS, _MOST_GAIN_NATS)
     mean = weight @ some / weight.sum()
-    error = np.sqrt(weight**2 @ (some - mean) ** 2) / weight.sum()
+    error = np.linalg.norm(np.bincount(labels, weight * (some - mean))) / weight.sum()
     return bool(weight @ gains > _LEAST_GAIN_NATS * weight.sum() and mean > _GAIN_ERRORS * error)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.rows import Rows, join_labels, rounded_hash
+from relvec.gaussian_process.rows import Rows, join_labels, near_groups, rounded_hash, standardise_inputs
 from relvec.inference.error_bars import HeldOut
-from relvec.inference.evidence import LOG_2PI
+from relvec.inference.tails import log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
@@ -25,11 +25,13 @@ from relvec.solvers.stepwise import count
 
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
 ONE_FOLD_SHARE, MOST_HELD = 0.2, 1000  # of the rows of larger ones in their only fold, and rows at most
+_COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
 MAX_FUNCTIONS = 300  # where no number is given
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8  # of the target's variance
 _AT_FLOOR = 10.0  # noise variances below so many times the floor explain the noise too
+_TOO_SURE = 10.0  # times larger squared errors than predicted
 _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
 LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
 _TIE_ERRORS, _TIE_NATS = 0.25, 0.02  # a smaller model may lose so many standard errors, and so much a row
@@ -43,10 +45,10 @@ class Level:
     ----------
     price : nats a function; inf for the constant alone.
     n_functions : the mean number of functions in the folds.
-    loss : mean negative log density of held-out targets, at the best common factor of variances.
+    loss : mean negative log density of held-out targets, at the best common factor of variances and the best tail.
     losses : (n,) those of each row.
     held : what was predicted of the rows.
-    refused : whether some model has its noise at the floor.
+    refused : whether some model has its noise at the floor, where held-out errors are larger.
     models : of the folds, with the precisions of weights in the units of X and the targets.
     """
 
@@ -70,21 +72,28 @@ class Fold:
     rows: Rows
 
 
-def make_folds(rows: Rows) -> list[np.ndarray]:
-    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs; none where all are one group.
+def group_rows(rows: Rows) -> np.ndarray:
+    """Return the numbers (n,) of groups of rows that are held out together, in the order of a hash of their inputs."""
+    hashed = rounded_hash(rows.X, rows.weight, NEAR_COPY)
+    _, group = np.unique(hashed, return_inverse=True)
+    if len(rows) <= _COMPARED_ROWS:
+        group = join_labels(group, near_groups(standardise_inputs(rows.X, rows.weight)[0]))
+    if rows.group is not None:
+        group = join_labels(group, rows.group)
+    least = np.full(group.max(initial=-1) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(least, group, hashed)
+    return np.argsort(np.argsort(least, kind="stable"))[group]
+
+
+def make_folds(group: np.ndarray) -> list[np.ndarray]:
+    """Return the rows (m,) that each fold leaves out, those of a group (n,) together; none where all are one group.
 
     >>> X = np.repeat(np.arange(50.0), 2)[:, None] + np.tile([0.0, 1e-6], 50)[:, None]
-    >>> folds = make_folds(Rows(X, np.zeros(100), np.ones(100), np.zeros(100)))
+    >>> folds = make_folds(group_rows(Rows(X, np.zeros(100), np.ones(100), np.zeros(100))))
     >>> len(folds), all(set(fold // 2 * 2) <= set(fold) for fold in folds)
     (10, True)
     """
-    n, hashed = len(rows), rounded_hash(rows.X, rows.weight, NEAR_COPY)
-    _, group = np.unique(hashed, return_inverse=True)
-    if rows.group is not None:
-        joined = join_labels(group, rows.group)
-        least = np.full(joined.max() + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
-        np.minimum.at(least, joined, hashed)
-        group = np.argsort(np.argsort(least, kind="stable"))[joined]
+    n = len(group)
     place = np.cumsum(np.bincount(group)) / n  # groups in the order of their hash, as shares of the rows
     if len(place) == 1:
         return []
@@ -125,7 +134,8 @@ class Comparison:
     def __init__(self, Phi: np.ndarray, rows: Rows, most: int, noise_variance: float | None = None):
         self.rows, self.folds = rows, []
         everything = np.arange(len(rows))
-        for index in make_folds(rows) or [everything]:
+        self.group = group_rows(rows)
+        for index in make_folds(self.group) or [everything]:
             kept = np.delete(everything, index) if len(index) < len(rows) else everything
             problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance)
             ladder = Ladder(problem, most_functions(problem, most))
@@ -155,11 +165,13 @@ class Comparison:
         mean, variance, scatter = map(np.concatenate, zip(*found))
         index = np.concatenate([fold.index for fold in self.folds])
         rows = self.rows.take(index)
-        squares = ((rows.y - mean) ** 2 + scatter) / variance
-        held = HeldOut(np.column_stack([rows.X, mean]), squares, rows.weight)
-        losses = 0.5 * (LOG_2PI + np.log(variance * held.factor) + squares / held.factor)
+        errors = (rows.y - mean) ** 2 + scatter
+        labels = np.unique(self.group[index], return_inverse=True)[1]
+        held = HeldOut(np.column_stack([rows.X, mean]), errors / variance, rows.weight, labels)
+        factor, tail = held.scale
+        losses = -log_density(errors, factor * variance, tail)
         refused = any(model.core.beta * model.problem.noise_floor * _AT_FLOOR > 1.0 for model in models)
-        refused = refused and not models[0].problem.fixed_noise
+        refused = refused and factor > _TOO_SURE and not models[0].problem.fixed_noise
         size = float(np.mean([count(model) for model in models]))
         starts = [_in_units(fold, model) for fold, model in zip(self.folds, models)]
         return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused, starts)
@@ -196,7 +208,7 @@ def choose_level(levels: list[Level]) -> int:
             break
         more = levels[i].losses - levels[best].losses
         lost = w @ more / w.sum()
-        error = np.sqrt(w**2 @ (more - lost) ** 2) / w.sum()
+        error = np.linalg.norm(np.bincount(levels[best].held.labels, w * (more - lost))) / w.sum()
         if lost < min(_TIE_ERRORS * error, _TIE_NATS):
             return i
     return best

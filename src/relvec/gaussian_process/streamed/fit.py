@@ -15,7 +15,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
-from relvec.gaussian_process import tails
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
 from relvec.gaussian_process.error_bars import follow_inputs
 from relvec.gaussian_process.fit import (
@@ -34,6 +33,7 @@ from relvec.gaussian_process.predictor import Component, ProcessPredictor, compo
 from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
+from relvec.inference import tails
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors, release_memory, room_for_vectors

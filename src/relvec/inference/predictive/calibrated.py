@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
-from relvec.inference.error_bars import ErrorBars, Reach, log_density
+from relvec.inference import tails
+from relvec.inference.error_bars import ErrorBars, Reach
 from relvec.inference.linalg import covariance_root
 from relvec.inference.predictive.contract import Predictor
 from relvec.inference.predictive.linear import LinearPredictor
@@ -58,8 +59,7 @@ class CalibratedPredictor(Predictor):
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         mean, variance = self.moments(X, True, True)
         assert variance is not None
-        deviation = np.sqrt(variance)
-        return log_density(((y - mean) / deviation) ** 2, self.bars.degrees) - np.log(deviation)
+        return tails.log_density((y - mean) ** 2, variance, self.bars.tail)
 
     @property
     def noise_columns(self) -> np.ndarray:
@@ -68,13 +68,8 @@ class CalibratedPredictor(Predictor):
 
     def _standard_quantiles(self, q: np.ndarray, noise: bool) -> np.ndarray:
         """Quantiles of residuals of variance one; those of the function beneath the noise are normal."""
-        degrees = self.bars.degrees
-        if degrees is None or not noise:
-            return ndtri(q)
-        return stdtrit(degrees, q) * np.sqrt((degrees - 2.0) / degrees)
+        return tails.quantiles(q, self.bars.tail) if noise else ndtri(q)
 
     def _standard_noise(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        degrees = self.bars.degrees
-        if degrees is None:
-            return rng.standard_normal(shape)
-        return rng.standard_t(degrees, shape) * np.sqrt((degrees - 2.0) / degrees)
+        factors = tails.draw_factors(np.full(shape[0], self.bars.tail), shape[1], rng)
+        return np.sqrt(factors) * rng.standard_normal(shape)
