@@ -124,7 +124,7 @@ def regression(machine: Machine, n: int, profile: bool) -> dict:
     m = min(n, 1_000_000)
     Z, _, f = sinc(m, machine.device, seed=1)
     (mean, std), predicted, _ = machine.timed(lambda: model.predict(Z, return_std=True))
-    k, v = model.compression_.rank if model.compression_ else n, len(model.weights_)
+    k, v = model.fitted_.compression.rank if model.fitted_.compression else n, len(model.weights_)
     # the factor, its Gram matrix and the dictionary take 2 n k^2 each; a survey reads the dictionary once
     operations = 6.0 * n * k**2 + surveys.count * 2.0 * n * k * v
     passes = 1 + 2 + 2 + 3 + surveys.count  # over the factor: made, Gram and targets, dictionary, norms, surveys

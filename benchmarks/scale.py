@@ -240,7 +240,7 @@ def child(part: str, n: int, extra: str) -> dict:
         X, y, X_test, f_test = sinc(n, rng)
         model = RVR(width=2.5, verbose=False)
         row = fit(model, X, y)
-        rank = model.compression_.rank if model.compression_ else n
+        rank = model.fitted_.compression.rank if model.fitted_.compression else n
         return {"N": n, **row, "rank": rank, "RMSE": rmse(model, X_test, f_test), **told(model)}
     if part == "classes":
         X, y, X_test, y_test = ripley(n, rng)

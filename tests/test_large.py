@@ -226,7 +226,7 @@ def test_few_atoms_on_many_rows_are_exact():
     kwargs = {"kernel": None, "basis": basis, "random_state": 0}
     dense = RVR(**kwargs).fit(X, y)
     reduced = RVR(**kwargs, memory_limit="10MB").fit(X, y)
-    assert dense.compression_ is None and reduced.compression_.rank <= 160
+    assert "compression_" not in vars(dense) and reduced.compression_.rank <= 160
     assert reduced.atoms_ == dense.atoms_
     assert reduced.log_marginal_likelihood_ == pytest.approx(dense.log_marginal_likelihood_, abs=1e-3)
 

@@ -117,7 +117,7 @@ def check_model(model: Any, warned: bool, told_apart: float = 0.0) -> None:
     assert np.all(alpha > 0.0) and np.all(np.isfinite(alpha) | absent), f"alpha_ = {alpha}"
     if hasattr(model, "noise_variance_"):
         noise = np.asarray(model.noise_variance_)
-        assert np.all((noise >= 0.0) | np.isnan(noise)) and not np.any(np.isinf(noise)), f"noise_variance_ = {noise}"
+        assert np.all((noise >= 0.0) & np.isfinite(noise)), f"noise_variance_ = {noise}"
     # The fixed points of "mackay" and "em" for classes and counts are near the maximum, not at it, and a hyperprior
     # has no certificate: only the other fits are held to one.
     gaussian = getattr(model, "likelihood", "") == "gaussian"
@@ -126,8 +126,7 @@ def check_model(model: Any, warned: bool, told_apart: float = 0.0) -> None:
     certificate = np.asarray(model.certificate_)
     met = np.all(certificate <= (1e-4 if model.tol is None else model.tol)) or "held_out" in model.status_
     assert warned or not certain or met, f"certificate_ = {certificate}, no warning"
-    histories = model.history_ if isinstance(model.history_, list) else [model.history_]
-    for history in histories:
+    for history in model.fitted_.histories:
         # The last step evaluates the model anew, without what updates have added up. Under weights of 1e12 that can be
         # more than rounding, and the fit warns.
         objective = history["objective"][: -1 if warned else None]

@@ -35,7 +35,6 @@ class SparseBayesianClassifier(MachineClassifier):
     weights_, alpha_, gamma_, covariance_, basis_, atoms_ : of the columns in the model and the constant.
     log_marginal_likelihood_, certificate_, status_, n_iter_, history_, n_candidates_, n_subsets_
         As in `RelevanceVectorClassifier`.
-    relevance_, relevance_per_class_, relevance_vectors_, centres_ : empty: no training row is kept.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

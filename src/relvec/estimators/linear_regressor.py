@@ -46,7 +46,6 @@ class SparseBayesianRegressor(MachineRegressor):
 n_subsets_
         As in `RelevanceVectorRegressor`.
     weights_, alpha_, gamma_, covariance_, basis_, atoms_ : of the columns in the model and the constant.
-    relevance_, relevance_vectors_, centres_ : empty: no training row is kept.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

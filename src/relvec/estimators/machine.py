@@ -52,11 +52,15 @@ class Machine(BaseModel):
     def _copy_machine(self, fitted: FittedRVM) -> None:
         """Set the attributes that regressors and classifiers have in common; drop those that this fit has not."""
         self._copy_common(fitted)
-        self.basis_, self.atoms_, self.centres_ = fitted.basis, fitted.basis.labels(), fitted.centres
-        self.relevance_ = fitted.relevance
+        self.basis_, self.atoms_ = fitted.basis, fitted.basis.labels()
         self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
-        several = {"relevance_vectors_": fitted.relevance_vectors, "placement_": fitted.placement}
-        self._set_or_drop(several | {"tuning_": fitted.tuning})
+        on_rows = {
+            "centres_": fitted.centres,
+            "relevance_": fitted.relevance,
+            "relevance_vectors_": fitted.relevance_vectors,
+        }
+        self._set_or_drop(dict.fromkeys(on_rows) if self._takes_sparse else on_rows)
+        self._set_or_drop({"placement_": fitted.placement, "tuning_": fitted.tuning})
 
     def _describe_inputs(self, fitted: FittedRVM, per_function: Callable[[Any], Any]) -> bool:
         """Set what tells of the columns of X in a linear model, and drop it for others; whether the model is linear."""
@@ -98,12 +102,14 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
         self._copy_machine(fitted)
         self.weights_, self.alpha_, self.gamma_ = map(per_output, (fitted.weights, fitted.alpha, fitted.gamma))
         self.covariance_ = per_output(np.array(fitted.covariances))
-        self.intercept_, self.noise_variance_ = per_output(fitted.intercept), per_output(fitted.noise_variance)
+        self.intercept_ = per_output(fitted.intercept)
         self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_output(fitted.certificate), per_output(fitted.n_iter)
-        self.status_, self.history_ = per_output(fitted.status), per_output(fitted.history)
-        self.compression_, noise = fitted.compression, fitted.noise
+        self.status_, noise = per_output(fitted.status), fitted.noise
         optional = {
+            "noise_variance_": None if np.isnan(fitted.noise_variance).all() else per_output(fitted.noise_variance),
+            "history_": per_output(fitted.history) if any(map(len, fitted.history)) else None,
+            "compression_": fitted.compression,
             "choice_": None if fitted.choices is None else per_output(fitted.choices),
             "coef_": None if fitted.coef is None else per_output(fitted.coef),
             "degrees_of_freedom_": None if noise is None else noise.degrees,
@@ -148,7 +154,8 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
         self.weights_, self.intercept_ = per_function(fitted.weights), per_function(fitted.intercept)
         self.alpha_, self.gamma_ = per_function(fitted.alpha), per_function(fitted.gamma)
         rows = fitted.basis.rows
-        self.relevance_per_class_ = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
+        per_class = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
+        self._set_or_drop({"relevance_per_class_": None if self._takes_sparse else per_class})
         linear = self._describe_inputs(fitted, per_function)
         self._set_or_drop({"coef_": per_function(fitted.coef) if linear else None})
         self.log_marginal_likelihood_ = per_search(fitted.log_evidence)

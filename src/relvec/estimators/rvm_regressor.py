@@ -74,13 +74,15 @@ class RelevanceVectorRegressor(MachineRegressor):
         the list of their names.
     relevance_ : (r,) training rows on which kernels are centred, ascending; `relevance_vectors_` (r, n_features) are
         those rows; absent for ``kernel="precomputed"``.
-    centres_ : (p, n_features) where the kernels sit; no training rows, and `relevance_` is empty, where they moved.
-    intercept_, noise_variance_ : weight of the constant, 0.0 where it is not in the model; nan for counts.
+    centres_ : (p, n_features) where the kernels sit; no training rows, and `relevance_` is empty, where they moved. The
+        three exist only for other candidates than columns of X.
+    intercept_ : weight of the constant, 0.0 where it is not in the model.
+    noise_variance_ : variance of the noise; absent for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
     certificate_ : nats: the largest gain that any single move still offered; inf where it was not established.
     status_, n_iter_ : how the fit ended ("converged", "held_out" or a warning's name); steps of learning and search.
     history_ : structured array, a row a step of the solver: action, atom (number in the dictionary), row (training row
-        the atom is centred on, -1 for none), gain, objective, size, noise_variance.
+        the atom is centred on, -1 for none), gain, objective, size, noise_variance; absent where held-out rows chose.
     kernel_, width_, width_rule_ : the kernel with its widths in numbers, those widths, and the rule that gave them;
         absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k), eta_k = width_k^-2, as shares; `feature_importances_` the roots.
@@ -90,8 +92,8 @@ class RelevanceVectorRegressor(MachineRegressor):
     coef_ : (n_features,) only for a purely linear model; `coef_std_`, `selected_` and `gain_` as in
         `SparseBayesianRegressor`, for columns of X alone.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
-    n_candidates_, n_subsets_, compression_ : functions that were candidates, the subsets they were searched in, and how
-        rows were compressed, or None.
+    n_candidates_, n_subsets_ : functions that were candidates, and the subsets they were searched in.
+    compression_ : how rows were compressed; only where they were.
     calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
