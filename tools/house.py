@@ -315,8 +315,9 @@ def print_surface(names: bool) -> None:
     for name, estimator in estimators().items():
         parameters = list(inspect.signature(estimator).parameters)
         text = inspect.getdoc(estimator) or ""
+        words = [word for word in text.split() if re.search("[A-Za-z]", word)]
         print(f"{name:<28} {len(parameters):>3} parameters, docstring of {len(text.splitlines()):>4} lines "
-              f"{len(text.split()):>5} words")  # fmt: skip
+              f"{len(words):>5} words")  # fmt: skip
         if names:
             print(f"    {', '.join(parameters)}")
     print()

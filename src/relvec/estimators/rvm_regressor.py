@@ -17,88 +17,81 @@ class RelevanceVectorRegressor(MachineRegressor):
     Parameters
     ----------
     kernel : str, Kernel, callable or None, default "auto"
-        With "auto" a process learns widths on few rows; functions of several such widths on the rows, the columns of X
-        and a constant are the candidates, and held-out rows choose how many are kept and set the error bars. That is so
-        for dense rows in memory with `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and
-        `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian" or "rbf", "laplace",
-        "cauchy", "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an
-        object of `relvec.kernels`, any ``callable(X, Z) -> (n, m)``, or None. It need not be positive definite.
+        With "auto" a process learns widths on few rows; kernels of several such widths, the columns of X and a constant
+        are the candidates, and held-out rows choose how many are kept and set the error bars. That needs
+        dense rows in memory and `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and
+        `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian", "laplace", "cauchy",
+        "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of
+        `relvec.kernels`, any ``callable(X, Z) -> (n, m)``, or None.
     width : float, array-like (n_features,), or "auto" (default), "learn", "learn-per-feature", "scale", "grvm", \
 "grvm-per-feature"
-        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
-        "learn-per-feature" maximise the evidence over widths with tied precisions (`relvec.hyperparameters.widths`);
-        "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
-        "scale" beyond and for counts. "grvm" is the one width of most evidence over weights and centres (GRVM).
+        Width r of a named kernel, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and "learn-per-feature"
+        maximise the evidence, "grvm" that over weights and centres; "scale" is r^2 = n_features * X.var(); "auto" is
+        "learn-per-feature" up to 32 features, "scale" beyond and for counts.
     centres : {"data", "move", "grvm"}, default "data"
         Where kernels sit: on training rows, moved in their box, or moved as in GRVM's section 4.
     basis : Basis, str, callable, or list of these, optional
-        Further basis functions, appended to the kernel's; see `relvec.basis`.
+        Further basis functions; see `relvec.basis`.
     fit_intercept : bool, default True
-        Whether a constant basis function, with its own precision, is among the candidates.
+        Whether a constant is among the candidates.
     solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         How the evidence is maximised. `Sequential` has the prior over sets of functions, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
-        "student-t" is for heavy tails and gross errors (see `outliers_`); the evidence is a variational bound.
-        "poisson" is for counts: the sum of functions is the logarithm of the rate (Laplace's approximation).
+        "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts whose rate has the sum of
+        functions as its logarithm (Laplace's approximation).
     predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
-        "rvm" is T01 eq. (21)-(22), sure of itself away from the data. "augmented" is RVM* (RQ05), which keeps the
-        training rows, O(N) a point. "auto" is T01's mean with error bars set by held-out rows where ``kernel="auto"``
-        has these, which return to the spread of the targets away from the data, and "rvm" elsewhere.
+        "rvm" is T01 eq. (21)-(22), sure of itself away from the data; "augmented" is RVM* (RQ05), which keeps the
+        training rows. "auto" has error bars set by held-out rows with ``kernel="auto"``, and is "rvm" elsewhere.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
         Nats that no single move gains any more. None: 1e-4, and 0.3 where a model has more than 300 functions.
     max_functions : int, optional
-        Most basis functions, not counting the constant (see `relvec.relevance_path`).
+        Most functions, not counting the constant (see `relvec.relevance_path`).
     share_alpha : bool, default False
-        Whether outputs of a two-dimensional y share the precisions of the weights (M-SBL): a function is in the models
-        of all outputs or of none.
+        Whether outputs share precisions (M-SBL): a function is in the models of all or of none.
     warm_start : bool, default False
-        Whether a further call of `fit` starts from the functions, precisions and widths of the last one.
+        Whether `fit` starts from the functions, precisions and widths of the last fit.
     memory_limit : float or str, default "4GB"
-        Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given.
+        Bytes, or such as "500MB", that a fit may take besides its data.
     time_limit : float, optional
         Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``.
     random_state : int, RandomState or None
-        Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
+        Seed of random centres, of ``select="random"`` and of restarts beyond the third.
     verbose : None, bool or int, default None
-        None draws a bar on a terminal, where tqdm is installed, when a fit takes longer than three seconds; True or 1
-        logs its progress (logger "relvec"), 2 every step of the search too; False or 0 shows nothing.
+        None draws a bar on a terminal after three seconds, where tqdm is installed; True or 1 logs progress (logger
+        "relvec"), 2 every step too; False or 0 shows nothing.
 
     Attributes
     ----------
-    weights_, alpha_, gamma_ : (m,) posterior mean of the weights, their precisions, and how well the data determine
+    weights_, alpha_, gamma_ : (m,) posterior means of the weights, their precisions, and how well the data determine
         each, from 0 to 1. ``basis_(X) @ weights_`` is what `predict` gives.
     covariance_ : (m, m) posterior covariance of the weights.
-    basis_, atoms_ : bound basis of the m functions kept (kernels first, then the further basis, then the constant), and
-        the list of their names.
-    relevance_ : (r,) training rows on which kernels are centred, ascending; `relevance_vectors_` (r, n_features) are
-        those rows; absent for ``kernel="precomputed"``.
-    centres_ : (p, n_features) where the kernels sit; no training rows, and `relevance_` is empty, where they moved. The
-        three exist only for other candidates than columns of X.
+    basis_, atoms_ : the m functions kept (kernels, further basis, constant), and their names.
+    relevance_, relevance_vectors_ : (r,) training rows that kernels sit on, ascending, none where centres moved, and
+        (r, n_features) their values, absent for ``kernel="precomputed"``.
+    centres_ : (p, n_features) where the kernels sit; as the two above, absent where columns of X are all candidates.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
     noise_variance_ : variance of the noise; absent for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
-    certificate_ : nats: the largest gain that any single move still offered; inf where it was not established.
+    certificate_ : nats that the best single move still offered; inf where that was not established.
     status_, n_iter_ : how the fit ended ("converged", "held_out" or a warning's name); steps of learning and search.
-    history_ : structured array, a row a step of the solver: action, atom (number in the dictionary), row (training row
-        the atom is centred on, -1 for none), gain, objective, size, noise_variance; absent where held-out rows chose.
-    kernel_, width_, width_rule_ : the kernel with its widths in numbers, those widths, and the rule that gave them;
-        absent for kernels without.
+    history_ : structured array, a row a step of the search: action, atom (number in the dictionary), row (that the atom
+        sits on, or -1), gain, objective, size, noise_variance; absent where held-out rows chose.
+    kernel_, width_, width_rule_ : the kernel, its widths and the rule that gave them; absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k), eta_k = width_k^-2, as shares; `feature_importances_` the roots.
-    choice_ : prices, sizes and losses of held-out rows, by which the size was chosen
-        (`relvec.estimators.sparse.SparseChoice`); only where they were.
-    tuning_, placement_ : how widths were learned, and how well the data place moved centres; only where they were.
-    coef_ : (n_features,) only for a purely linear model; `coef_std_`, `selected_` and `gain_` as in
-        `SparseBayesianRegressor`, for columns of X alone.
+    choice_ : what held-out rows said of each size (`relvec.estimators.sparse.SparseChoice`); only where they chose.
+    tuning_, placement_ : only where widths were learned, and where centres moved: how.
+    coef_ : (n_features,) slopes; only for a linear model.
+    coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
-    n_candidates_, n_subsets_ : functions that were candidates, and the subsets they were searched in.
+    n_candidates_, n_subsets_ : candidates, and the subsets they were searched in.
     compression_ : how rows were compressed; only where they were.
     calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
-    For y of shape (n_samples, q) each output has its own model over the union of the functions kept: arrays have a
-    first axis of q more, `history_`, `status_` and `choice_` are lists of q.
+    Of y (n_samples, q) each output has its own model over the union of the functions kept: arrays have one axis more,
+    `history_`, `status_` and `choice_` are lists of q.
 
     Examples
     --------
