@@ -53,9 +53,9 @@ class RelevanceVectorRegressor(MachineRegressor):
     warm_start : bool, default False
         Whether `fit` starts from the functions, precisions and widths of the last fit.
     memory_limit : float or str, default "4GB"
-        Bytes, or such as "500MB", that a fit may take besides its data.
+        Bytes, or such as "500MB", for a fit besides its data.
     time_limit : float, optional
-        Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``.
+        Seconds for the fit, which then returns its best model and warns.
     random_state : int, RandomState or None
         Seed of random centres, of ``select="random"`` and of restarts beyond the third.
     verbose : None, bool or int, default None
@@ -79,7 +79,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     history_ : structured array, a row a step of the search: action, atom (number in the dictionary), row (that the atom
         sits on, or -1), gain, objective, size, noise_variance; absent where held-out rows chose.
     kernel_, width_, width_rule_ : the kernel, its widths and the rule that gave them; absent for kernels without.
-    feature_relevance_ : (n_features,) eta_k var(x_k), eta_k = width_k^-2, as shares; `feature_importances_` the roots.
+    feature_relevance_ : (n_features,) var(x_k) / width_k^2 as shares; `feature_importances_` are their roots.
     choice_ : what held-out rows said of each size (`relvec.estimators.sparse.SparseChoice`); only where they chose.
     tuning_, placement_ : only where widths were learned, and where centres moved: how.
     coef_ : (n_features,) slopes; only for a linear model.
