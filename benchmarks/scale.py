@@ -153,7 +153,7 @@ def parquet(n: int) -> dict:
     from relvec import load
 
     X, y, X_test, f_test = friedman(n, np.random.default_rng(0))
-    command = "from relvec.app.cli.entry import main; raise SystemExit(main())"
+    command = "from relvec.app.cli import main; raise SystemExit(main())"
     with tempfile.TemporaryDirectory() as folder:
         columns = {f"x{i + 1}": column for i, column in enumerate(X.T)} | {"y": y}
         write_table(pyarrow.table(columns), f"{folder}/table.parquet", row_group_size=100_000)

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 import oracle
 from relvec import RVC, RVR, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
-from relvec.app.cli.entry import main
+from relvec.app.cli import main
 from relvec.plot import RelevancePathDisplay, new_figure
 from relvec.solvers import Sequential
 

@@ -187,7 +187,7 @@ def test_a_model_of_another_kind_is_no_pipeline_of_a_table(tmp_path, monkeypatch
 def test_a_place_that_may_not_be_written_to_is_told_before_the_fit(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "t.csv", "x,y", range(8), range(8))
-    monkeypatch.setattr("relvec.app.cli.files.os.access", lambda path, mode: False)
+    monkeypatch.setattr("relvec.app.cli.console.os.access", lambda path, mode: False)
     assert cli.main(["fit", "t.csv", "--target", "y"]) == 1
     assert "you may not write to" in capsys.readouterr().err
 

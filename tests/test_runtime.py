@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relvec.runtime import arrays, machine, progress, versions
-from relvec.runtime.scratch import Scratch
+from relvec.runtime.arrays import Scratch
 
 
 def test_the_command_may_be_imported_without_running():

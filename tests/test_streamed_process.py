@@ -11,7 +11,7 @@ from places import find_place
 from relvec import GPRegressor
 from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
-from relvec.estimators.processes import regression as regression_module
+from relvec.estimators import process as regression_module
 from relvec.estimators.sources import base, memory
 from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import fit_process, parse_structure, predictor

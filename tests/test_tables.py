@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import guards
 from relvec.app.tables import TableError, as_table, describe, read_table, write_table
 from relvec.app.tables.cells import list_labels, parse_numbers
-from relvec.app.tables.formats.inputs import Limits
+from relvec.app.tables.inputs import Limits
 from relvec.app.tables.table import unique_names
 
 pa = pytest.importorskip("pyarrow")

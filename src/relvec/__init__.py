@@ -10,11 +10,10 @@ from relvec._version import __version__
 
 if TYPE_CHECKING:
     from relvec import basis, kernels, plot, solvers
-    from relvec.estimators.explain.path import relevance_path
     from relvec.estimators.gp_classifier import GPClassifier
     from relvec.estimators.gp_regressor import GPRegressor
-    from relvec.estimators.linear_classifier import SparseBayesianClassifier
-    from relvec.estimators.linear_regressor import SparseBayesianRegressor
+    from relvec.estimators.linear import SparseBayesianClassifier, SparseBayesianRegressor
+    from relvec.estimators.path import relevance_path
     from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
     from relvec.estimators.rvm_classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
     from relvec.inference.priors import GammaPrior
-    from relvec.runtime.versions import show_versions
+    from relvec.runtime.machine import show_versions
 
 _HOMES = {
     "GammaPrior": "relvec.inference.priors",
@@ -31,12 +30,12 @@ _HOMES = {
     "GPRegressor": "relvec.estimators.gp_regressor",
     "RelevanceVectorClassifier": "relvec.estimators.rvm_classifier",
     "RelevanceVectorRegressor": "relvec.estimators.rvm_regressor",
-    "SparseBayesianClassifier": "relvec.estimators.linear_classifier",
-    "SparseBayesianRegressor": "relvec.estimators.linear_regressor",
-    "relevance_path": "relvec.estimators.explain.path",
+    "SparseBayesianClassifier": "relvec.estimators.linear",
+    "SparseBayesianRegressor": "relvec.estimators.linear",
+    "relevance_path": "relvec.estimators.path",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
-    "show_versions": "relvec.runtime.versions",
+    "show_versions": "relvec.runtime.machine",
     "to_c": "relvec.export.c99",
     "to_onnx": "relvec.export.onnx",
 }

@@ -17,9 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.assemble import caller_level
-from relvec.estimators.describe import describe_as_html
 from relvec.estimators.options import FitOptions
-from relvec.estimators.records import Fitted
+from relvec.estimators.records import Fitted, describe_as_html
 from relvec.runtime.arrays import Array, device_of, is_device_array, refuse_masked, to_host
 from relvec.runtime.progress import share_of_work, show_progress
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from relvec.estimators.options import process_options
 from relvec.estimators.predictions.classes import ClassPredictions
-from relvec.estimators.process import Process
-from relvec.estimators.processes import fit_class_process
+from relvec.estimators.process import Process, fit_class_process
 from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows

@@ -7,8 +7,7 @@ from typing import Any
 from relvec.estimators.noise import fit_noise
 from relvec.estimators.options import ProcessOptions, process_options
 from relvec.estimators.predictions.regression import RegressionPredictions
-from relvec.estimators.process import Process
-from relvec.estimators.processes import fit_processes
+from relvec.estimators.process import Process, fit_processes
 from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources.regression import RegressionRows
 

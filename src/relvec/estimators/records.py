@@ -8,21 +8,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
 
 from relvec.basis import Basis, centres_of
 from relvec.design import Compression
-from relvec.estimators.noise.record import NoiseFit
+from relvec.estimators.noise import NoiseFit
 from relvec.estimators.options import EarlierModel
 from relvec.gaussian_process import ProcessPredictor
 from relvec.gaussian_process.classes import ClassModel
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import ClassPredictor, LatentPredictor, LinearPredictor, Predictor
-from relvec.runtime.brief import Brief
-from relvec.runtime.record import Record
+from relvec.runtime.record import Brief, Record
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -320,3 +320,24 @@ class FittedProcess(Fitted):
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         return len(self.status) == len(self.selection) == sizes["F"]
+
+
+MAX_NAMED_INPUTS, MIN_NAMED_SHARE = 5, 0.01  # inputs that are named, and the least share in the relevance of one
+
+
+def describe_as_html(attributes: dict[str, Any]) -> str:
+    """Return a line on the fitted model, below scikit-learn's diagram in a notebook; nothing before the fit."""
+    fitted: Fitted | None = attributes.get("fitted_")
+    if fitted is None:
+        return ""
+    d = attributes["n_features_in_"]
+    facts = [fitted.size, f"{d} inputs", *fitted.scores]
+    if np.isfinite(fitted.noise_variance).all():
+        noise = ", ".join(f"{value:.3g}" for value in np.sqrt(fitted.noise_variance))
+        facts.append(f"noise {noise} (standard deviation)")
+    if fitted.feature_relevance is not None and np.ndim(fitted.width) > 0:
+        names = attributes.get("feature_names_in_", [f"x{i + 1}" for i in range(d)])
+        order = np.argsort(-fitted.feature_relevance, kind="stable")[:MAX_NAMED_INPUTS]
+        first = [str(names[i]) for i in order if fitted.feature_relevance[i] > MIN_NAMED_SHARE]
+        facts.append(f"inputs by relevance: {', '.join(first)}")
+    return f"<pre>{escape('; '.join([*facts, *dict.fromkeys(fitted.status)]))}</pre>"

@@ -16,9 +16,9 @@ from relvec.estimators.options import MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
 from relvec.inference.predictive import LinearPredictor
-from relvec.runtime.brief import Brief
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
+from relvec.runtime.record import Brief
 from relvec.solvers import Status
 from relvec.sparse.dictionary import LearnedWidths
 from relvec.sparse.fit import SparseFit, fit_sparse

@@ -16,7 +16,6 @@ from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.conformal import ConformalScores
-from relvec.inference.expansion import LinearExpansion
 from relvec.inference.predictive import (
     CalibratedPredictor,
     CountPredictor,
@@ -26,6 +25,7 @@ from relvec.inference.predictive import (
     Predictor,
     StudentPredictor,
 )
+from relvec.inference.predictive.linear import LinearExpansion
 from relvec.kernels import Gaussian
 
 

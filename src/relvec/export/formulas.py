@@ -10,8 +10,8 @@ import numpy as np
 
 from relvec import kernels
 from relvec.basis import Basis
-from relvec.inference.expansion import LinearExpansion
 from relvec.inference.heteroscedastic import LogNoise
+from relvec.inference.predictive.linear import LinearExpansion
 
 
 class Arithmetic(ABC):

@@ -20,9 +20,8 @@ from scipy.linalg.lapack import dpotri, dpotrs
 from relvec.gaussian_process.kernel import Evaluated, Structure
 from relvec.gaussian_process.rows import Rows
 from relvec.inference.linalg import diagonal_of, factor, factor_lower, invert, log_determinant
-from relvec.runtime.arrays import Array, add_diagonal, like
+from relvec.runtime.arrays import Array, Scratch, add_diagonal, like
 from relvec.runtime.machine import all_threads
-from relvec.runtime.scratch import Scratch
 
 _SHORT_CHAINS = (
     30.0  # factorisations wait for each other: they gain from threads where a product 30 times as short does

@@ -18,8 +18,8 @@ from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.gaussian_process.kernel import CONSTANT, Shape, Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
-from relvec.inference.expansion import LinearExpansion
 from relvec.inference.heteroscedastic import LogNoise
+from relvec.inference.predictive.linear import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
 
 _IGNORED_WIDTH = 1e100  # of a column that the process leaves out, or its largest value

@@ -22,9 +22,19 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.blas import daxpy
 
-from relvec.runtime.arrays import Array, add_diagonal, device_of, dots, like, namespace, overwrite, squares, to_host
+from relvec.runtime.arrays import (
+    Array,
+    Scratch,
+    add_diagonal,
+    device_of,
+    dots,
+    like,
+    namespace,
+    overwrite,
+    squares,
+    to_host,
+)
 from relvec.runtime.record import Record
-from relvec.runtime.scratch import Scratch
 
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)

@@ -13,8 +13,8 @@ from relvec.gaussian_process.kernel import Part, Structure
 from relvec.gaussian_process.priors import Prior
 from relvec.gaussian_process.rows import Rows
 from relvec.inference.linalg import SingularError
+from relvec.runtime.arrays import Scratch
 from relvec.runtime.clock import Clock, TimeUp
-from relvec.runtime.scratch import Scratch
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 

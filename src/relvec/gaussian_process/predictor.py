@@ -32,8 +32,7 @@ from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
 from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
-from relvec.runtime.brief import Brief
-from relvec.runtime.record import Record, is_index
+from relvec.runtime.record import Brief, Record, is_index
 
 _BLOCK = 2048
 _SMALL = 1e-3  # of the noise: directions that add less to a variance are left out of R

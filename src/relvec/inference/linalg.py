@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from relvec.runtime.arrays import Array, add_diagonal, namespace, to_host
+from relvec.runtime.arrays import Array, Scratch, add_diagonal, namespace, to_host
 from relvec.runtime.machine import all_threads
-from relvec.runtime.scratch import Scratch
 
 # Longer columns of X make the normal equations I + X'X lose more digits than the evidence may lose.
 NORMAL_EQUATIONS_LIMIT = 1e8

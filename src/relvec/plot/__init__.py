@@ -6,13 +6,10 @@ is needed: `new_figure` makes a figure that is only ever saved.
 """
 
 from relvec.plot.axes import LINE, POINT, TRUTH, VECTOR, new_figure
-from relvec.plot.calibration import CalibrationDisplay
-from relvec.plot.fit import FitDisplay, plot_fit, plot_predictions
-from relvec.plot.history import HistoryDisplay
-from relvec.plot.path import RelevancePathDisplay
+from relvec.plot.calibration import CalibrationDisplay, ResidualsDisplay
+from relvec.plot.fit import FitDisplay, SurfaceDisplay, plot_fit, plot_predictions
 from relvec.plot.relevance import FeatureRelevanceDisplay
-from relvec.plot.residuals import ResidualsDisplay
-from relvec.plot.surface import SurfaceDisplay
+from relvec.plot.search import HistoryDisplay, RelevancePathDisplay
 
 __all__ = [
     "LINE", "POINT", "TRUTH", "VECTOR", "CalibrationDisplay", "FeatureRelevanceDisplay", "FitDisplay",

@@ -84,7 +84,7 @@ examples:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line; what it parses has the ``module`` whose `run` does the work."""
+    """Return the parser of the command line; what it parses names the ``module`` and the function that do the work."""
     parser = argparse.ArgumentParser(
         prog="relvec",
         description="Small models with error bars, for scikit-learn and the command line: relevance vector machines, "
@@ -111,7 +111,8 @@ def make_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help, description=description, epilog=epilog,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         command.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-        command.set_defaults(module=f"relvec.app.cli.{name}", parser=command)
+        module = "evaluate" if name in ("calibrate", "report") else name
+        command.set_defaults(module=f"relvec.app.cli.{module}", run=f"run_{name}", parser=command)
         add_arguments(command)
     _add_demo(commands)
     return parser
@@ -209,7 +210,7 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
     demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=text)
     demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for all files")
     demo.add_argument("--no-plots", action="store_true", help="print the summary only")
-    demo.set_defaults(module="relvec.app.cli.demo", parser=demo)
+    demo.set_defaults(module="relvec.app.cli.demo", run="run_demo", parser=demo)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

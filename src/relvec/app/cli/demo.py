@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR, plot
-from relvec.app.cli.files import check_output
+from relvec.app.cli.console import check_output
 from relvec.runtime.files import write_atomically
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_demo(arguments: argparse.Namespace) -> int:
     """Fit both tables, print what was found, draw the fits, and leave the second table for the other commands."""
     folder = pictures = None if arguments.no_plots else arguments.out
     try:

@@ -1,18 +1,23 @@
-"""`relvec evaluate`: compare a model's predictions with the targets of a table."""
+"""The commands that compare a model with a table: `relvec evaluate`, `relvec calibrate` and `relvec report`."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from sklearn.pipeline import Pipeline
 
-from relvec.app.cli.console import Console
-from relvec.app.cli.files import read_data, read_model
-from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation, evaluate_table
+from relvec import save
+from relvec.app.cli.console import Console, check_output, read_data, read_model
+from relvec.app.report import report
+from relvec.app.report.summary import summary
+from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation, calibrate_table, evaluate_table
+from relvec.app.tables.table import TableError
 from relvec.app.tables.text import plural
+from relvec.runtime.files import write_atomically
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of a model on a table."""
     console = Console(arguments.json)
     evaluation = evaluate(read_model(arguments.model), arguments)
@@ -41,3 +46,35 @@ def scores_as_dict(evaluation: Evaluation) -> dict[str, object]:
     scores = {s.name: {"value": s.value, "error": s.error, "low": s.low, "high": s.high, "baseline": s.baseline}
               for s in evaluation.scores}  # fmt: skip
     return {"rows": len(evaluation.observed), "folds": evaluation.folds, "scores": scores, "notes": evaluation.notes}
+
+
+def run_calibrate(arguments: argparse.Namespace) -> int:
+    """Calibrate a model on a table and save it."""
+    out = arguments.out or arguments.model
+    check_output(out, arguments.data)
+    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    n = calibrate_table(pipeline, read_data(arguments))
+    save(pipeline, out)
+    facts = dict(summary(pipeline))
+    console.print(f"calibrated {facts['calibrated']}")
+    console.print(f"saved: {out}\nnext:  relvec predict {shlex.quote(str(out))} NEW_DATA")
+    console.print_json({"model": str(out), "rows": n, "max_coverage": pipeline[-1].calibration_.max_coverage})
+    return 0
+
+
+SUFFIXES = {"": "html", ".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Write the report of a model on a table."""
+    check_output(arguments.out, arguments.model, arguments.data)
+    format = arguments.form or SUFFIXES.get(arguments.out.suffix.lower())
+    if format is None:
+        raise TableError(f"{arguments.out}: reports cannot be written as {arguments.out.suffix!r}; use .html, .md or "
+                         ".json, or name the format with --as")  # fmt: skip
+    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    page = report(pipeline, evaluate(pipeline, arguments), format=format).encode()
+    write_atomically(arguments.out, page)
+    console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
+    console.print_json({"out": str(arguments.out), "format": format, "bytes": len(page)})
+    return 0

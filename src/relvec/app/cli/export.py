@@ -11,12 +11,11 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec import to_c, to_onnx
-from relvec.app.cli.console import Console
-from relvec.app.cli.files import check_output, read_model
+from relvec.app.cli.console import Console, check_output, read_model
 from relvec.runtime.files import write_atomically
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_export(arguments: argparse.Namespace) -> int:
     """Write a model in a form that other programs run."""
     if arguments.onnx is None and arguments.c is None:
         arguments.parser.error("choose --onnx, --c or both")

@@ -17,9 +17,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec import save
-from relvec.app.cli.console import Console
+from relvec.app.cli.console import Console, check_output
 from relvec.app.cli.evaluate import print_scores, scores_as_dict
-from relvec.app.cli.files import check_output
 from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.app.report.summary import summary
 from relvec.app.tables.evaluation import Evaluation, calibrate_table, evaluate_table
@@ -58,7 +57,7 @@ NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "
                                      "heteroscedastic": {"noise": "heteroscedastic"}}  # fmt: skip
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_fit(arguments: argparse.Namespace) -> int:
     """Fit a model to a table, save it, and print what was found."""
     limit = arguments.time_limit
     clock = Clock(None if limit is None else limit - (time.monotonic() - arguments.began))

@@ -9,8 +9,7 @@ from itertools import groupby
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.app.cli.console import Console
-from relvec.app.cli.files import read_model
+from relvec.app.cli.console import Console, read_model
 from relvec.app.report.summary import learned_relevance, learned_widths, summary, vectors_of
 from relvec.app.tables.columns import Column
 from relvec.app.tables.families import FAMILIES, family_of
@@ -20,7 +19,7 @@ MAX_PLAIN_ROWS = 12  # columns in a row that are told one by one though there is
 COLUMN_HEADER = ("column", "kind", "what was done")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_inspect(arguments: argparse.Namespace) -> int:
     """Print a fitted model: its vectors, noise, evidence, options and columns."""
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     step = pipeline["columns"]

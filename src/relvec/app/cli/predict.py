@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.app.cli.console import Console
-from relvec.app.cli.files import check_output, read_data, read_model
+from relvec.app.cli.console import Console, check_output, read_data, read_model
 from relvec.app.tables.columns import names_of
 from relvec.app.tables.files import output_format, write_table
 from relvec.app.tables.pipelines import Prediction, predict_table
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pandas import Series
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_predict(arguments: argparse.Namespace) -> int:
     """Predict the target for every row of a table."""
     output_format(arguments.out)  # raises for a format that cannot be written
     if arguments.out != "-":

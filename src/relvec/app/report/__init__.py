@@ -1,6 +1,6 @@
 """The HTML report on a fitted pipeline and a table."""
 
-from relvec.app.report.advice import CURES, plain_warnings
+from relvec.app.report.facts import CURES, plain_warnings
 from relvec.app.report.page import report
 
 __all__ = ["CURES", "plain_warnings", "report"]

@@ -1,21 +1,130 @@
-"""The content of a report: sentences, scores, worst rows, columns and the fit, before it becomes a page."""
+"""The content of a report: sentences, warnings, scores, worst rows, columns and the fit, before it becomes a page."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
+import sklearn.model_selection
 from sklearn.pipeline import Pipeline
 
-from relvec.app.report.advice import plain_warnings
-from relvec.app.report.learning_curve import LearningCurve, learning_curve
 from relvec.app.report.summary import summary
 from relvec.app.tables.columns import names_of
 from relvec.app.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
-from relvec.app.tables.importance import Importance, column_importance
+from relvec.app.tables.importance import Importance, column_importance, error_of, measure_of, negative_error
 from relvec.app.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
+
+# Advice by the name of a fit's status (relvec.solvers.Status).
+CURES = {
+    "noise_floor": "The fit found almost no noise: either the targets have none, or the model passes through every "
+    "row. Do not trust its error bars; try a wider kernel (--width).",
+    "max_iter": "The search reached its limit of steps. The model is usable; a longer search may find a better one.",
+    "time_limit": "The time limit ended the search. The model is the best found by then.",
+    "memory_limit": "More rows would have been kept if the memory limit had allowed for them. The model is usable.",
+    "interrupted": "The fit was stopped early. The model is the best found by then.",
+    "candidates": "Only some of the rows were candidates for the model, because all of them exceed the memory limit. "
+    "The model is usable; more memory may find a better one.",
+    "stalled": "The search ended with a small improvement left, lost in rounding errors. This is seldom serious.",
+    "constant_target": "All targets are equal, so the model is a constant.",
+}
+
+
+def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
+    """Return the warnings for the reader of a report, in sentences.
+
+    >>> from relvec.app.tables.evaluation import evaluate_table
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> pipeline = fit_table(table, "y").pipeline
+    >>> len(plain_warnings(pipeline, evaluate_table(pipeline, table))) > 1
+    True
+    """
+    model, scores = pipeline[-1], {score.name: score for score in evaluation.scores}
+    n, rows = len(evaluation.observed), pipeline["columns"].record_["rows"]
+    cut = [note for note in pipeline["columns"].record_["notes"] if note.startswith("the time limit")]
+    found = [f"{note[:1].upper()}{note[1:]}." for note in (*evaluation.notes, *cut)]
+    found += [CURES[name] for name in dict.fromkeys(model.fitted_.status) if name in CURES]
+    if n < 30:
+        found.append(f"Only {plural(n, 'row')} to evaluate on: the scores are rough.")
+    fitted = model.fitted_
+    if not fitted.compared and len(fitted.kept_rows) > 0.5 * rows:
+        found.append(f"{len(fitted.kept_rows):,} of {rows:,} rows were kept: the model is not sparse, often because "
+                     "the kernel is too narrow for these data. Try a larger --width.")  # fmt: skip
+    if "coverage" in scores:
+        held = scores["coverage"]
+        if held.high < COVERAGE:
+            found.append(f"The error bars are too narrow: the {COVERAGE:.0%} interval holds {held.value:.0%} of the "
+                         "targets. Widen them before you base a decision on them.")  # fmt: skip
+        elif held.low > COVERAGE + 0.05:
+            found.append(f"The error bars are wide: the {COVERAGE:.0%} interval holds {held.value:.0%} of the targets.")
+        if scores["R2"].low < 0:
+            found.append(
+                "The predictions may be no better than the mean of the targets: the interval of R2 contains 0."
+            )
+    if "AUC" in scores and scores["AUC"].low < 0.5:
+        found.append("The predictions may be no better than chance: the interval of the AUC contains 0.5.")
+    if "accuracy" in scores and scores["accuracy"].value <= (common := scores["accuracy"].baseline):
+        found.append(f"Always predicting the most frequent class would be right as often ({common:.0%}).")
+    return found
+
+
+SHARES = (0.125, 0.25, 0.5)  # of the rows outside the last part; together less than one more fit
+MIN_ROWS = 20  # a fit to fewer is not informative
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """Errors of fits to more and more rows, at the same rows.
+
+    Attributes
+    ----------
+    rows : (k,) rows that were fitted.
+    error : (k,) RMSE, or log loss, at the rows of one fold.
+    measure : "RMSE" or "log loss".
+    """
+
+    rows: np.ndarray
+    error: np.ndarray
+    measure: str
+
+
+def learning_curve(pipeline: Pipeline, evaluation: Evaluation, seed: int = 0) -> LearningCurve | None:
+    """Fit parts of the rows of a cross-validation, and compare with its own predictions; None where there was none.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> from relvec.app.tables.evaluation import evaluate_table
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> x = np.linspace(0.0, 12.0, 200)
+    >>> table = {"x": x, "y": np.sin(x) + 0.1 * np.random.default_rng(0).normal(size=200)}
+    >>> pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    >>> learning_curve(pipeline, evaluate_table(pipeline, table, folds=2)).rows
+    array([ 25,  50, 100])
+    """
+    n, y = len(evaluation.observed), evaluation.observed
+    if not evaluation.folds:
+        return None
+    order = np.random.default_rng(seed).permutation(n)
+    held, rest = np.sort(order[: n // evaluation.folds]), order[n // evaluation.folds :]
+    sizes = [size for share in SHARES if (size := round(share * len(rest))) >= MIN_ROWS]
+    sizes = [size for size in sizes if len(np.unique(y[rest[:size]])) == len(np.unique(y)) or y.dtype.kind == "f"]
+    if not sizes:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit on all rows has said it
+        scores = sklearn.model_selection.learning_curve(
+            pipeline, evaluation.table.frame, y, train_sizes=sizes, cv=[(rest, held)], scoring=negative_error
+        )[2][:, 0]
+    classes = pipeline[-1].classes_ if pipeline["columns"].task == "classification" else None
+    predicted = evaluation.prediction.mean if classes is None else evaluation.prediction.proba
+    assert predicted is not None
+    whole = error_of(y[held], predicted[held], classes)
+    return LearningCurve(np.array([*sizes, len(rest)]), np.array([*-scores, whole]), measure_of(pipeline))
+
 
 MAX_WORST_ROWS = 10
 MAX_SHOWN_COLUMNS = 4  # of a worst row, the most important first

@@ -11,9 +11,8 @@ from sklearn.metrics import confusion_matrix, roc_curve
 from sklearn.pipeline import Pipeline
 
 from relvec import plot
-from relvec.app.report.facts import Facts, table_columns
+from relvec.app.report.facts import Facts, LearningCurve, table_columns
 from relvec.app.report.html import Draw, figure_grid, fold, html_table, sample_rows, shorten, text
-from relvec.app.report.learning_curve import LearningCurve
 from relvec.app.report.summary import vectors_of
 from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation
 from relvec.app.tables.importance import Dependence, Importance

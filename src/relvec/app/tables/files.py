@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from relvec.app.tables.formats import readers
-from relvec.app.tables.formats.inputs import LIMITS, Limits, open_source
+from relvec.app.tables import readers
+from relvec.app.tables.inputs import LIMITS, Limits, open_source
 from relvec.app.tables.table import Table, TableError, import_optional, text_type
 from relvec.app.tables.text import escape_controls, on_terminal
 from relvec.runtime.files import write_atomically

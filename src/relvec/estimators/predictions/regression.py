@@ -13,8 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
-from relvec.estimators.conformal import ConformalIntervals
-from relvec.estimators.conformal.base import check_coverage
+from relvec.estimators.conformal import ConformalIntervals, check_coverage
 from relvec.estimators.predictions.scores import check_densities, check_targets, explained_intervals, explained_share
 from relvec.inference.censored import as_ends, log_likelihood
 from relvec.inference.evidence import LOG_2PI

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from relvec.export.c99.classification import add_classification
-from relvec.export.c99.regression import add_regression
+from relvec.export.c99.models import write_classification, write_regression
 from relvec.export.c99.source import CSource
 from relvec.export.c99.steps import check_translatable, write_steps
 from relvec.export.exported import read_model, split_pipeline
@@ -71,7 +70,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
         source.add(f"static void @prepare(const double *r, double *x)\n{{\n{body}\n}}")
     source.constant("INPUTS", fitted.n_features)
     if fitted.classes is None:
-        add_regression(source, fitted, bool(steps), std)
+        write_regression(source, fitted, bool(steps), std)
     else:
-        add_classification(source, fitted, bool(steps))
+        write_classification(source, fitted, bool(steps))
     return source.text()

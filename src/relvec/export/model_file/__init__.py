@@ -34,8 +34,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 
 from relvec._version import __version__
 from relvec.export.model_file.classes import SKLEARN
-from relvec.export.model_file.decoding import TreeReader
-from relvec.export.model_file.encoding import TreeWriter
+from relvec.export.model_file.coding import TreeReader, TreeWriter
 from relvec.export.model_file.layout import MAGIC_START, SCHEMA, ModelFileError, join_file, split_file
 from relvec.runtime.files import write_atomically
 

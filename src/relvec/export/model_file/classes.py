@@ -13,8 +13,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec": {
         "relvec.estimators.gp_classifier": ("GPClassifier",),
         "relvec.estimators.gp_regressor": ("GPRegressor",),
-        "relvec.estimators.linear_classifier": ("SparseBayesianClassifier",),
-        "relvec.estimators.linear_regressor": ("SparseBayesianRegressor",),
+        "relvec.estimators.linear": ("SparseBayesianClassifier", "SparseBayesianRegressor"),
         "relvec.estimators.rvm_classifier": ("RelevanceVectorClassifier",),
         "relvec.estimators.rvm_regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),

@@ -7,10 +7,8 @@ from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
 from relvec.export.exported import ExportedModel, dense_weights
-from relvec.export.onnx.graph import Graph
-from relvec.export.onnx.kernels import add_columns
-from relvec.export.onnx.processes import process_scores
-from relvec.export.onnx.writer import RowsWriter, add_matrix
+from relvec.export.onnx.graph import Graph, RowsWriter, add_columns, add_matrix
+from relvec.export.onnx.regression import process_scores
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE

@@ -16,14 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.estimators.gp_classifier import GPClassifier
 from relvec.estimators.gp_regressor import GPRegressor
-from relvec.estimators.linear_classifier import SparseBayesianClassifier
-from relvec.estimators.linear_regressor import SparseBayesianRegressor
+from relvec.estimators.linear import SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
 from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
 from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
-from relvec.export.onnx.graph import OPSET, Graph, require
-from relvec.export.onnx.kernels import add_monomials
+from relvec.export.onnx.graph import OPSET, Graph, add_monomials, require
 from relvec.export.onnx.regression import add_regression
 
 if TYPE_CHECKING:

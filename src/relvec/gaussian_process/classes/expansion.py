@@ -22,7 +22,7 @@ from relvec.gaussian_process.classes.model import PROBIT, ClassProcess
 from relvec.gaussian_process.expansion import basis_of
 from relvec.gaussian_process.kernel import CONSTANT
 from relvec.gaussian_process.rows import Units
-from relvec.inference.expansion import LinearExpansion
+from relvec.inference.predictive.linear import LinearExpansion
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,9 @@ from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standa
 from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
 from relvec.inference.predictive import ClassPredictor
-from relvec.runtime.brief import Brief
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors
-from relvec.runtime.record import Record
+from relvec.runtime.record import Brief, Record
 
 _LEARNING, _PREDICTING = 120_000, 300_000  # numbers in the factors of K > 2 classes: 200 and 316 rows of three
 _PAIR_BYTES = 26.0  # of rows, in the matrix of a kernel while it is computed at once

@@ -2,12 +2,9 @@
 
 from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPredictor, AugmentedPredictor
 from relvec.inference.predictive.calibrated import CalibratedPredictor
-from relvec.inference.predictive.classes import LatentClasses
 from relvec.inference.predictive.contract import ClassPredictor, Predictor
-from relvec.inference.predictive.counts import CountPredictor
-from relvec.inference.predictive.latent import LatentPredictor
-from relvec.inference.predictive.linear import LinearPredictor
-from relvec.inference.predictive.student import StudentPredictor
+from relvec.inference.predictive.linear import LatentPredictor, LinearPredictor
+from relvec.inference.predictive.responses import CountPredictor, LatentClasses, StudentPredictor
 
 __all__ = [
     "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CalibratedPredictor", "ClassPredictor",

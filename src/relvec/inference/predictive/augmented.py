@@ -9,8 +9,7 @@ import numpy as np
 
 from relvec.inference.evidence import optimal_alpha
 from relvec.inference.predictive.contract import Predictor
-from relvec.inference.predictive.latent import LatentPredictor
-from relvec.inference.predictive.linear import BLOCK_NUMBERS, LinearPredictor
+from relvec.inference.predictive.linear import BLOCK_NUMBERS, LatentPredictor, LinearPredictor
 from relvec.kernels import Kernel
 from relvec.runtime.record import Record
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relvec.app.tables.formats.inputs import Source
+from relvec.app.tables.inputs import Source
 from relvec.app.tables.table import Table, TableError, as_text, import_optional, make_table, text_type, unique_names
 from relvec.runtime.machine import release_memory
 
@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable
     from pyarrow.csv import InvalidRow
 
-__all__ = ["read_csv", "read_excel", "read_feather", "read_json", "read_npz", "read_parquet", "read_tsv",
-           "release_unused"]  # fmt: skip
+__all__ = [
+    "read_csv",
+    "read_excel",
+    "read_feather",
+    "read_json",
+    "read_npz",
+    "read_parquet",
+    "read_tsv",
+    "release_unused",
+]
 
 DELIMITERS = (",", ";", "\t", "|")
 HEADER_BYTES = 4_000_000  # of a text, in which the header is looked for

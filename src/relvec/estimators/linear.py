@@ -1,10 +1,10 @@
-"""Sparse Bayesian linear regression."""
+"""Sparse Bayesian linear regression and classification."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from relvec.estimators.machine import MachineRegressor
+from relvec.estimators.machine import MachineClassifier, MachineRegressor
 
 
 class SparseBayesianRegressor(MachineRegressor):
@@ -74,6 +74,68 @@ n_subsets_
         self.max_functions = max_functions
         self.column_groups = column_groups
         self.share_alpha = share_alpha
+        self.warm_start = warm_start
+        self.memory_limit = memory_limit
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class SparseBayesianClassifier(MachineClassifier):
+    """Sparse Bayesian linear classification: a relevance vector machine whose candidates are the columns of X.
+
+    Columns are centred and scaled inside, also those of a scipy.sparse matrix, which stays sparse. A column has to gain
+    more evidence than the logarithm of the number of columns, which the best of many useless ones seldom does, unless
+    ``solver=Sequential(price=...)`` says otherwise.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default True
+        Whether a constant, with its own precision, is among the candidates.
+    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+        How the evidence is maximised.
+    class_weight, multi_class, share_alpha, averaging, tol
+        As in `RelevanceVectorClassifier`.
+    warm_start, memory_limit, time_limit, random_state, verbose
+        As in `RelevanceVectorRegressor`.
+
+    Attributes
+    ----------
+    classes_ : (K,) class labels.
+    coef_, coef_std_ : (n_features,), or (K, n_features) for K > 2 classes: slopes of the log-odds, and their posterior
+        standard deviations; 0 for columns not in the model.
+    intercept_ : the constant, a float or (K,).
+    selected_, gain_ : which columns are in the model, and the nats of log evidence that each of them is worth.
+    weights_, alpha_, gamma_, covariance_, basis_, atoms_ : of the columns in the model and the constant.
+    log_marginal_likelihood_, certificate_, status_, n_iter_, history_, n_candidates_, n_subsets_
+        As in `RelevanceVectorClassifier`.
+    calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
+    fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import SparseBayesianClassifier
+    >>> X = np.random.default_rng(0).standard_normal((200, 30))
+    >>> model = SparseBayesianClassifier().fit(X, X[:, 4] + 0.3 * X[:, 5] > 0.2)
+    >>> bool(model.selected_[4]), model.coef_.shape
+    (True, (30,))
+    """
+
+    def __init__(
+        self, *, fit_intercept: bool = True, solver: Any = "sequential", class_weight: Any = None,
+        multi_class: str = "multinomial", share_alpha: bool = False, averaging: str = "posterior",
+        tol: float = 1e-3, warm_start: bool = False, memory_limit: Any = "4GB", time_limit: float | None = None,
+        random_state: Any = None, verbose: Any = None,
+    ) -> None:  # fmt: skip
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.share_alpha = share_alpha
+        self.averaging = averaging
+        self.tol = tol
         self.warm_start = warm_start
         self.memory_limit = memory_limit
         self.time_limit = time_limit

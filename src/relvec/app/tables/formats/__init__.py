@@ -1,1 +1,0 @@
-"""From the bytes of a file, within limits, to columns."""

@@ -1,1 +1,0 @@
-"""The best model of every size."""
