@@ -22,6 +22,10 @@ from relvec.estimators.records import Fitted, describe_as_html
 from relvec.runtime.arrays import Array, device_of, is_device_array, refuse_masked, to_host
 from relvec.runtime.progress import share_of_work, show_progress
 
+MISSING_CELLS = (
+    "Input X contains NaN: fill missing cells, such as by make_pipeline(SimpleImputer(add_indicator=True), model), or "
+    "leave those rows out. The command `relvec fit` fills them in a table."
+)
 MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is too small to be told from 0
 MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
 FEW_SAMPLES = 0.1  # of the rows that have a weight: weights of no larger a sum look like shares, not like counts
@@ -230,7 +234,7 @@ class BaseModel(BaseEstimator):
         if plain and (y.dtype.kind in "iub" or is_plain(y[:, None])):
             self._store_features(X.shape[1], None)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **rules)
+            X, y = self._check_numbers(X, y, ensure_min_samples=2, **rules)
         largest = max(X.max(), -X.min())
         if largest > MAX_INPUT:
             raise ValueError(
@@ -260,7 +264,7 @@ class BaseModel(BaseEstimator):
     def _sparse_blocks(self, X: Any) -> Iterator[Any]:
         """Sparse rows to predict, validated, as dense blocks."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr")
+        X = self._check_numbers(X, reset=False, accept_sparse="csr")
         rows = max(1, SPARSE_BLOCK_NUMBERS // X.shape[1])
         return (X[start : start + rows].toarray() for start in range(0, X.shape[0], rows))
 
@@ -271,7 +275,16 @@ class BaseModel(BaseEstimator):
             if X.shape[1] == self.n_features_in_ and "feature_names_in_" not in self.__dict__:
                 return X
         check_is_fitted(self)
-        return validate_data(self, refuse_masked(X), dtype=np.float64, reset=False)
+        return self._check_numbers(refuse_masked(X), reset=False)
+
+    def _check_numbers(self, X: Any, y: Any = "no_validation", **rules: Any) -> Any:
+        """X (n, d) of finite numbers, with y where it is given, as scikit-learn validates them."""
+        try:
+            return validate_data(self, X, y, dtype=np.float64, **rules)
+        except ValueError as error:
+            if not str(error).startswith("Input X contains NaN"):
+                raise
+            raise ValueError(MISSING_CELLS) from None
 
 
 def is_plain(X: Any) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import validate_data
 
 from relvec.design import Block, DaskSamples, gather, is_dask, is_sliced, summarise
 from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS, BaseModel
@@ -78,7 +77,7 @@ class RegressionRows(BaseModel):
 
     def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X (n, d) as finite numbers, and the ends (n, 2) of censored targets."""
-        X, ends = validate_data(self, X, dtype=np.float64, ensure_min_samples=2), as_ends(y)
+        X, ends = self._check_numbers(X, ensure_min_samples=2), as_ends(y)
         check_consistent_length(X, ends)
         check_size(np.max(np.abs(ends), initial=0.0, where=np.isfinite(ends)))
         return X, ends
