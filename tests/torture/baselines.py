@@ -24,6 +24,8 @@ JUDGED_ROWS = 10  # of the fit, from which on intervals are held to it
 # larger says nothing.
 _LEAST_STD = 1e-3
 
+_MOST_LOG = 50.0  # of a target: squares of larger ones are refused
+
 Draw = Callable[[int], tuple[np.ndarray, np.ndarray]]  # rows and targets
 
 
@@ -69,7 +71,7 @@ Shape = Callable[[np.random.Generator, np.ndarray, float], np.ndarray]
 
 
 def _skewed(least: float, most: float) -> Shape:
-    return lambda rng, f, p: np.exp(f + (least + p * (most - least)) * rng.normal(size=len(f)))
+    return lambda rng, f, p: np.exp(np.minimum(f, _MOST_LOG) + (least + p * (most - least)) * rng.normal(size=len(f)))
 
 
 # Kinds of targets of rows that are exchangeable: of (rng, f (n,), p), p from 0 to 1 how hard they are.

@@ -18,20 +18,12 @@ from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Component, mix
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
-from relvec.inference import tails
-from relvec.inference.heteroscedastic import constant_noise, learn_log_noise
+from relvec.inference.heteroscedastic import constant_noise
+from relvec.inference.tails import best_tail
+from relvec.inference.varying import FOLDS, LEAST_VARYING_ROWS, columns_of_noise, gain_clearly, learn_varying
 
 _SPREAD_ROWS = 1000
-_LEAST_VARYING_ROWS = 60  # that tell whether error bars depend on the inputs
 _LEAST_TAIL_ROWS = 30  # that tell how heavy tails are
-_MOST_VARYING_INPUTS = 32  # of more inputs, they may depend on the mean alone
-_FOLDS = 5
-_LEAST_EXPLAINED = 0.05  # of the target's variance: the mean of a process with less tells noise alone
-_LEAST_GAIN = 0.05  # nats a row at rows that took no part
-_GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
-_NARROWEST_SHARE = 0.1  # of the rows learned from: no error bar elsewhere is narrower by its factor than theirs
-_MOST_GAIN = 3.0  # nats of a row that count: a few rows that gain much say little of others
-_FACTORS = np.exp(np.linspace(-0.6, 1.0, 17))  # of learned variances, among which held-out rows choose
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 
 
@@ -61,7 +53,7 @@ def vary_error_bars(
     left = [leave_one_out(part.structure, part.theta, few) for part in parts]
     variances = [single_variance(v, part.noise, few.weight) for (_, v), part in zip(left, parts)]
     mean, variance = mix(shares, [mean for mean, _ in left], variances)
-    seen = _means_without_folds(parts, shares, few) if len(few) >= _LEAST_VARYING_ROWS else None
+    seen = _means_without_folds(parts, shares, few) if len(few) >= LEAST_VARYING_ROWS else None
     return follow_inputs(parts, few, mean, variance, units, scale, seen)
 
 
@@ -80,37 +72,24 @@ def follow_inputs(
     level = constant_noise(mean[:, None], squares, w).level
     plain, tail = best_tail(squares, np.full(len(rows), level), 0.0, w, np.ones(1))[1:]
     constant = [replace(part, tail=tail) for part in parts]
-    if len(rows) < _LEAST_VARYING_ROWS:
+    if len(rows) < LEAST_VARYING_ROWS:
         return constant
-    Z = _columns(rows, mean if seen is None else seen)
-    fold = rows.labels % _FOLDS
-    if not fold.any():  # a single group has no others to learn from
-        return constant
-    logs, spread = _held_out(Z, squares, w, fold)
-    factor, varied, tail = best_tail(squares, logs, spread, w, _FACTORS)
-    if not _gains_clearly(varied - plain, w):
+    Z = columns_of_noise(rows.X, mean if seen is None else seen, w)
+    varied = learn_varying(Z, squares, w, rows.labels, plain)
+    if varied is None:
         return constant
     if scale.sign:  # those who take mean and deviation of the target are to gain as well
         u, v = units.y_mean + units.y_scale * np.array([rows.y, mean]), units.y_scale**2 * variance
-        moments = [scale.moments(u[1], v * np.exp(log)) for log in (logs + np.log(factor), np.full(len(rows), level))]
+        moments = [scale.moments(u[1], v * np.exp(log)) for log in (varied.logs, np.full(len(rows), level))]
         losses = [0.5 * (np.log(s) + (scale.inverse(u[0]) - m) ** 2 / s) for m, s in moments]
-        if not _gains_clearly(losses[1] - losses[0], w):
+        if not gain_clearly(losses[1] - losses[0], w, rows.labels):
             return constant
-    found = learn_log_noise(Z, squares, w)[0]
-    found = replace(found, least=float(np.quantile(found.variance(Z), _NARROWEST_SHARE)))
     # the factor is one on average over the rows; the spread has what is the same for all, in units of one noise
+    found = varied.noise
     average = float(w @ found.variance(Z) / rows.total)
     varying = replace(found, level=found.level - np.log(average), least=found.least / average)
-    spread_factor = average * factor / np.exp(level)
-    return [replace(part, spread=part.spread * spread_factor, varying=varying, tail=tail) for part in parts]
-
-
-def _columns(rows: Rows, mean: np.ndarray) -> np.ndarray:
-    """What error bars may depend on (n, d + 1): the inputs and the mean; constants say nothing."""
-    inputs = rows.X if rows.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(rows.X)
-    centre = rows.weight @ mean / rows.total
-    explained = rows.weight @ (mean - centre) ** 2 / rows.total
-    return np.column_stack([inputs, mean if explained > _LEAST_EXPLAINED else np.zeros(len(mean))])
+    more = average / np.exp(level)
+    return [replace(part, spread=part.spread * more, varying=varying, tail=varied.tail) for part in parts]
 
 
 def _means_without_folds(parts: list[Component], shares: np.ndarray, rows: Rows) -> np.ndarray:
@@ -118,46 +97,10 @@ def _means_without_folds(parts: list[Component], shares: np.ndarray, rows: Rows)
 
     The mean of a nearly constant process of all rows but one tells what that one is; of all but a fifth it does not.
     """
-    fold, total = rows.labels % _FOLDS, np.zeros(len(rows))
+    fold, total = rows.labels % FOLDS, np.zeros(len(rows))
     for share, part in zip(shares, parts):
         total += share * leave_out(posterior(part.structure, part.theta, rows), rows.y, fold)[0]
     return total
-
-
-def _held_out(Z: np.ndarray, squares: np.ndarray, w: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log variances (n,) and what is uncertain about them (n,), learned without the rows of the same fold (n,)."""
-    logs, spread = np.zeros(len(Z)), np.zeros(len(Z))
-    for i in np.unique(fold):
-        own = fold == i
-        noise = learn_log_noise(Z[~own], squares[~own], w[~own])[0]
-        noise = replace(noise, least=float(np.quantile(noise.variance(Z[~own]), _NARROWEST_SHARE)))
-        logs[own], spread[own] = np.log(noise.variance(Z[own])), noise.moments(Z[own])[1]
-    return logs, spread
-
-
-def best_tail(
-    squares: np.ndarray, logs: np.ndarray, spread: np.ndarray | float, w: np.ndarray, factors: np.ndarray
-) -> tuple[float, np.ndarray, float]:
-    """The factor of variances and the tail of most density, which is that of a normal with factor one unless it gains.
-
-    Returns the factor, log densities (n,) and the tail.
-    """
-    found = []
-    for tail in tails.TAILS:
-        for factor in factors:
-            density = tails.log_density(squares, factor * np.exp(logs), tails.join(tail, spread))
-            gain = w @ density / w.sum() * len(squares) - (tails.TAIL_GAIN if tail > 0.0 else 0.0)
-            found.append((gain, factor, density, tail))
-    _, factor, density, tail = max(found, key=lambda each: each[0])
-    return float(factor), density, float(tail)
-
-
-def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
-    """Whether gains (n,) in nats, losses in full and a few at most of a row, are clearly above zero in the mean."""
-    some = np.minimum(gains, _MOST_GAIN)
-    mean = weight @ some / weight.sum()
-    error = np.sqrt(weight**2 @ (some - mean) ** 2) / weight.sum()
-    return bool(mean > max(_LEAST_GAIN, _GAIN_ERRORS * error))
 
 
 def prediction_error(merit: Merit, n_rows: float) -> float:

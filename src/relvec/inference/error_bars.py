@@ -3,7 +3,7 @@
 A support and its precisions were chosen to suit the targets, which leave-one-out formulas at that support do not see:
 the posterior's variances are too small. With z the residuals of rows that the whole search has not seen, in predicted
 standard deviations, all variances are multiplied by F(x): a factor, or where the rows show clearly that it depends on
-the inputs or the mean, a function of these (`relvec.inference.heteroscedastic`). Errors have the tails of these rows.
+the inputs or the mean, a function of these (`relvec.inference.varying`). Errors have the tails of these rows.
 
 The basis functions kept say nothing where none of them reaches. With the correlations k of a Gaussian kernel and V the
 centres kept,
@@ -23,17 +23,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
-from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import factor_lower
-from relvec.inference.tails import fit_tail
+from relvec.inference.tails import fit_tail, join, log_density
+from relvec.inference.varying import LEAST_VARYING_ROWS, columns_of_noise, learn_varying
 
-_LEAST_ROWS = 60  # or groups of rows, that tell whether error bars depend on the inputs
-_MOST_INPUTS = 32  # of more inputs, they may depend on the mean alone
-_FOLDS = 5
-_LEAST_GAIN_NATS = 0.05  # a row at rows that took no part
-_GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
-_MOST_GAIN_NATS = 5.0  # of a row that count: one row far off does not outweigh all others
-_NARROWEST_SHARE = 0.1  # of the rows: no error bar elsewhere is narrower by its factor than theirs
 _WIDEST = 3.0  # standard deviations of an input: no kernel of the reach is wider, so that ten of them are far
 _JITTER = 1e-9  # on the diagonal of correlations before they are factored
 _LEAST_SHARE = 1e-100  # of the variance explained at training rows: kernels are widened until it has digits
@@ -93,6 +87,12 @@ class ErrorBars:
             return np.full(len(X), self.factor)
         return self.varying.variance(np.column_stack([X, mean]))
 
+    def tails(self, X: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Return the tails (n,) at X (n, d): heavier where the factor is uncertain."""
+        if self.varying is None:
+            return np.full(len(X), self.tail)
+        return join(self.tail, self.varying.moments(np.column_stack([X, mean]))[1])
+
 
 def learn_error_bars(held: HeldOut) -> ErrorBars:
     """Return the error bars that fit held-out rows, no more complicated than they show clearly.
@@ -104,35 +104,13 @@ def learn_error_bars(held: HeldOut) -> ErrorBars:
     >>> bars.varying is not None, bars.tail < 0.01
     (True, True)
     """
-    varying, (factor, tail) = _learn_varying(held), held.scale
-    if varying is not None:
-        level, tail = fit_tail(held.squares / varying.variance(held.Z), held.weights, held.n_groups)
-        varying = replace(varying, level=varying.level + np.log(level), least=varying.least * level)
-    return ErrorBars(factor, varying, tail)
-
-
-def _learn_varying(held: HeldOut) -> LogNoise | None:
-    """Return the factor as a function of the inputs, where rows that took no part in learning it gain clearly."""
-    Z, squares, w = held.Z, held.squares, held.weights
-    if held.n_groups < _LEAST_ROWS:
-        return None
-    if Z.shape[1] > _MOST_INPUTS + 1:
-        Z = np.where(np.arange(Z.shape[1]) < Z.shape[1] - 1, 0.0, Z)  # constants say nothing
-    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
-    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN_NATS * w.sum():
-        return None
-    logs = held_out_logs(Z, squares, w, held.labels % _FOLDS)
-    if not _gains_clearly(density_gains(*logs, squares), w, held.labels):
-        return None
-    found = replace(found, covariance=np.zeros_like(found.covariance))
-    return replace(found, least=float(np.quantile(found.variance(Z), _NARROWEST_SHARE)))
-
-
-def _gains_clearly(gains: np.ndarray, weight: np.ndarray, labels: np.ndarray) -> bool:
-    some = np.clip(gains, -_MOST_GAIN_NATS, _MOST_GAIN_NATS)
-    mean = weight @ some / weight.sum()
-    error = np.linalg.norm(np.bincount(labels, weight * (some - mean))) / weight.sum()
-    return bool(weight @ gains > _LEAST_GAIN_NATS * weight.sum() and mean > _GAIN_ERRORS * error)
+    factor, tail = held.scale
+    if held.n_groups < LEAST_VARYING_ROWS:
+        return ErrorBars(factor, None, tail)
+    Z = columns_of_noise(held.Z[:, :-1], held.Z[:, -1], held.weights)
+    plain = log_density(held.squares, np.full(len(Z), factor), tail)
+    varied = learn_varying(Z, held.squares, held.weights, held.labels, plain)
+    return ErrorBars(factor, None, tail) if varied is None else ErrorBars(factor, varied.noise, varied.tail)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,8 @@ SCALES, SCALES_OF_MANY = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0), (0.25, 0.5, 1.0)), 2
 MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
 _FEW_ROWS = 500  # up to so many, widths of both kinds are tried
 _FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
+_ROWS_A_WIDTH = 2  # at least, of a table that learns it
+_BEHIND_NATS = 15.0  # of merit, behind the best kind of widths: not tried
 _NO_EFFECT = 1e6  # standard deviations wide in columns that tell nothing new
 _LEAST_SPREAD = 1e-150  # standard deviation of an input: slopes and variances of a smaller one have no double
 _NU = {Shape.MATERN32: 1.5, Shape.MATERN52: 2.5}
@@ -67,7 +69,9 @@ class LearnedWidths:
 def learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
     """Learn the widths of single parts: those of most merit, then those of the best part of the other kind.
 
-    One kind has one width for all inputs, the other one an input. The number of evaluations of evidences comes second.
+    One kind has one width for all inputs, the other one an input. Widths see the rows that folds leave out: a kind far
+    behind by merit, or of nearly as many widths as rows, would seem better there than it is. The number of evaluations
+    of evidences comes second.
     """
     scaled, units = standardise(rows)
     few = scaled.take(slice(0, LEARNED_ROWS))
@@ -75,10 +79,12 @@ def learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], i
     d = few.X.shape[1]
     if d == 0:
         return (LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),)),), 0
-    found = compare(_candidates(d, find_categories(scaled.X)), few, floors, clock)
+    candidates = [s for s in _candidates(d, find_categories(scaled.X)) if s.n_theta * _ROWS_A_WIDTH <= max(len(few), 9)]
+    found = compare(tuple(candidates), few, floors, clock)
     best: dict[bool, Candidate] = {}
     for candidate in found:
-        best.setdefault(candidate.structure.parts[0].per_input, candidate)
+        if found[0].merit.value - candidate.merit.value < _BEHIND_NATS:
+            best.setdefault(candidate.structure.parts[0].per_input, candidate)
     learned = tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
     return learned, sum(candidate.mode.evaluations for candidate in found)
 

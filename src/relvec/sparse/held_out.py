@@ -34,7 +34,10 @@ _AT_FLOOR = 10.0  # noise variances below so many times the floor explain the no
 _TOO_SURE = 10.0  # times larger squared errors than predicted
 _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
 LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
+_FEW_PLACES, _REPEATS = 8, 5  # fewer distinct inputs, with more targets each: their scatter tells of other targets
 _TIE_ERRORS, _TIE_NATS = 0.25, 0.02  # a smaller model may lose so many standard errors, and so much a row
+_FEW_ROWS, _FEW_ERRORS = 20, 1.0  # of so few rows or groups: losses tell little
+_GROUPED_ERRORS = 2.0  # where rows come in groups: a search has counted each as often as it has rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +138,8 @@ class Comparison:
         self.rows, self.folds = rows, []
         everything = np.arange(len(rows))
         self.group = group_rows(rows)
-        for index in make_folds(self.group) or [everything]:
+        repeated = rows.group is None and len(rows) < _FEW_PLACES and rows.total > _REPEATS * len(rows)
+        for index in ([] if repeated else make_folds(self.group)) or [everything]:
             kept = np.delete(everything, index) if len(index) < len(rows) else everything
             problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance)
             ladder = Ladder(problem, most_functions(problem, most))
@@ -202,14 +206,17 @@ def choose_level(levels: list[Level]) -> int:
     """
     judged = [i for i, level in enumerate(levels) if not level.refused] or [0]
     best = min(judged, key=lambda i: levels[i].loss)
-    w = levels[best].held.weights
+    held = levels[best].held
+    w = held.weights
+    grouped, few = 2 * held.n_groups <= len(w), held.n_groups <= _FEW_ROWS
+    errors, most = (_GROUPED_ERRORS, np.inf) if grouped else (_FEW_ERRORS, np.inf) if few else (_TIE_ERRORS, _TIE_NATS)
     for i in sorted(judged, key=lambda i: levels[i].n_functions):
         if levels[i].n_functions >= levels[best].n_functions:
             break
         more = levels[i].losses - levels[best].losses
         lost = w @ more / w.sum()
-        error = np.linalg.norm(np.bincount(levels[best].held.labels, w * (more - lost))) / w.sum()
-        if lost < min(_TIE_ERRORS * error, _TIE_NATS):
+        error = np.linalg.norm(np.bincount(held.labels, w * (more - lost))) / w.sum()
+        if lost < min(errors * error, most):
             return i
     return best
 

@@ -48,28 +48,22 @@ class CalibratedPredictor(Predictor):
         drawn += mean[:, None]
         if noise:
             deviation = np.sqrt(self.bars.factors(X, mean) * self.function.noise) * self.function.unit
-            drawn += deviation[:, None] * self._standard_noise(rng, drawn.shape)
+            factors = tails.draw_factors(self.bars.tails(X, mean), n_samples, rng)
+            drawn += deviation[:, None] * np.sqrt(factors) * rng.standard_normal(drawn.shape)
         return drawn
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
         mean, variance = self.moments(X, True, noise)
         assert variance is not None
-        return mean[:, None] + np.sqrt(variance)[:, None] * self._standard_quantiles(q, noise)
+        standard = tails.quantiles(q, self.bars.tails(X, mean)) if noise else ndtri(q)  # the function's are normal
+        return mean[:, None] + np.sqrt(variance)[:, None] * standard
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         mean, variance = self.moments(X, True, True)
         assert variance is not None
-        return tails.log_density((y - mean) ** 2, variance, self.bars.tail)
+        return tails.log_density((y - mean) ** 2, variance, self.bars.tails(X, mean))
 
     @property
     def noise_columns(self) -> np.ndarray:
         varying = self.bars.varying
         return np.zeros(0, dtype=int) if varying is None else np.unique(varying.columns)
-
-    def _standard_quantiles(self, q: np.ndarray, noise: bool) -> np.ndarray:
-        """Quantiles of residuals of variance one; those of the function beneath the noise are normal."""
-        return tails.quantiles(q, self.bars.tail) if noise else ndtri(q)
-
-    def _standard_noise(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        factors = tails.draw_factors(np.full(shape[0], self.bars.tail), shape[1], rng)
-        return np.sqrt(factors) * rng.standard_normal(shape)
