@@ -28,7 +28,7 @@ def tied_evidence(X, y, widths):
     basis = Concat((KernelBasis(Gaussian(width=1.0)), Bias())).bind(X)
     setting = WidthProblem.of(basis, X, [GaussianTarget(y / units[0], weights, problem)], np.zeros(1, dtype=bool))
     columns = Columns.of(basis, np.arange(basis.n_atoms))
-    return np.array([tied.climb(columns, np.log([width]), setting).value for width in widths])
+    return np.array([tied.climb_evidence(columns, np.log([width]), setting).value for width in widths])
 
 
 def draw_starts():

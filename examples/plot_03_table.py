@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_diabetes
 
 from relvec import RVR, plot
-from relvec.app.report import plain_warnings, report
+from relvec.app.report import plain_warnings, write_report
 from relvec.app.report.summary import summary, vectors_of
 from relvec.app.tables import as_table, evaluate_table, fit_table, predict_table
 
@@ -47,7 +47,7 @@ print(*plain_warnings(fitted.pipeline, evaluation), sep="\n")
 
 found = predict_table(fitted.pipeline, test.take([0]), coverage=0.9)
 print(f"{found.mean[0]:.0f}, 90% interval {found.interval[0, 0]:.0f} to {found.interval[0, 1]:.0f}")
-page = report(fitted.pipeline, evaluation)
+page = write_report(fitted.pipeline, evaluation)
 print(f"{len(page) / 1024:.0f} kB of HTML")
 
 # %%

@@ -259,7 +259,7 @@ def at_factor(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarr
     width = float(factor * np.sqrt(X.shape[1]))
     with one_thread():
         placed = grvm_widths.train_at_width(*setting(X, y, width))
-        found = [grvm.evidence(placed).total, section_5_evidence(placed)]
+        found = [grvm.grvm_evidence(placed).total, section_5_evidence(placed)]
     model = RVC(width=width, solver=Sequential(restarts=0)).fit(X, y)
     return [width / np.sqrt(2.0), *found, model.log_marginal_likelihood_, percent_wrong(model, X_test, y_test)]
 

@@ -11,7 +11,7 @@ import relvec
 from exports import assert_exports
 from relvec import GPRegressor
 from relvec.export.model_file import dumps, loads
-from relvec.inference.censored import as_ends, learn_noise, log_likelihood, truncate, working_targets
+from relvec.inference.censored import as_ends, learn_noise, log_likelihood, truncated_moments, working_targets
 
 CENSORED = GPRegressor(likelihood="censored")
 
@@ -29,7 +29,7 @@ def limited(seed, n, limit=0.6):
     "a, b", [(-1.0, 2.0), (0.0, np.inf), (-np.inf, -3.0), (5.0, 5.5), (-40.0, -39.0), (2.0, 2.0005), (-np.inf, np.inf)]
 )
 def test_moments_of_truncated_normal_variables(a, b):
-    found = [float(v[0]) for v in truncate(np.array([[a], [b]]))]
+    found = [float(v[0]) for v in truncated_moments(np.array([[a], [b]]))]
     low, high = max(a, -45.0), min(b, 45.0)
     top = np.clip(0.0, low, high)
 

@@ -21,12 +21,12 @@ from relvec.gaussian_process.classes.calibrate import calibrate, calibration_cur
 from relvec.gaussian_process.classes.candidates import ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
-from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
+from relvec.gaussian_process.classes.features import Features, LatentKernel, feature_pivots
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
-from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
+from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
 from relvec.gaussian_process.classes.model import Calibration
-from relvec.gaussian_process.classes.record import Record
-from relvec.gaussian_process.classes.rows import ClassRows, deal_fold, merge, standardise
+from relvec.gaussian_process.classes.record import ClassRecord
+from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_equal_rows, standardise_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 
@@ -49,7 +49,7 @@ def table(n=60, n_classes=2, seed=0):
 
 
 def rows_of(n=60, n_classes=2, seed=0):
-    return standardise(merge(*table(n, n_classes, seed), n_classes))[0]
+    return standardise_rows(merge_equal_rows(*table(n, n_classes, seed), n_classes))[0]
 
 
 @pytest.fixture
@@ -64,10 +64,10 @@ def tight(monkeypatch):
 def test_gradient_is_that_of_differences(structure, n_classes, tight):
     rows, kernel = rows_of(n_classes=n_classes), LatentKernel(structure)
     theta = 0.5 + 0.3 * np.random.default_rng(1).normal(size=kernel.n_theta)
-    Z = rows.X[pivots(kernel, theta, rows.X, 15)]
+    Z = rows.X[feature_pivots(kernel, theta, rows.X, 15)]
 
     def value(t):
-        return evidence(Features(kernel, t, rows.X, Z), rows.counts, rows.base_rates)
+        return latent_evidence(Features(kernel, t, rows.X, Z), rows.counts, rows.base_rates)
 
     step = 1e-4 * np.eye(kernel.n_theta)
     differences = [(value(theta + e)[0] - value(theta - e)[0]) / 2e-4 for e in step]
@@ -78,7 +78,7 @@ def test_evidence_is_the_dense_formula():
     """Rasmussen and Williams eq. (3.32) with every row an inducing row."""
     rows, structure = rows_of(), STRUCTURES[2]
     kernel, theta = LatentKernel(structure), np.array([0.3, 0.5, 0.2, 0.9, 0.1, 0.4, 0.2])
-    found = evidence(Features(kernel, theta, rows.X, rows.X), rows.counts, rows.base_rates)[0]
+    found = latent_evidence(Features(kernel, theta, rows.X, rows.X), rows.counts, rows.base_rates)[0]
     K = structure(np.append(theta, 0.0), rows.X)
     b = np.log(rows.base_rates[1] / rows.base_rates[0])
     f, y, n = np.zeros(len(rows)), rows.counts[:, 1], rows.weight
@@ -107,10 +107,10 @@ def test_two_classes_of_the_softmax_are_the_binary_model(tight):
 
 def test_a_third_class_that_never_occurs_changes_little():
     rows = rows_of(150)
-    more = ClassRows(rows.X, np.c_[rows.counts, np.zeros(len(rows))])
+    more = DistinctRows(rows.X, np.c_[rows.counts, np.zeros(len(rows))])
     kernel, theta, new = LatentKernel(STRUCTURES[1]), np.array([1.0, 0.5]), rows_of(50, seed=3).X
-    two = settle(rows, kernel, theta, Effort()).probabilities(new)
-    three = settle(more, kernel, theta, Effort()).probabilities(new)
+    two = settle_latent(rows, kernel, theta, Effort()).probabilities(new)
+    three = settle_latent(more, kernel, theta, Effort()).probabilities(new)
     assert three[:, 2].max() < 0.05
     np.testing.assert_allclose(three[:, 1] / three[:, :2].sum(1), two[:, 1], atol=0.06)
 
@@ -141,7 +141,7 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y = (np.hypot(*X.T) > 1.5).astype(int) + (n_classes == 3) * (X[:, 0] > 0.5)
-    rows, units = standardise(merge(X, y, n_classes))
+    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
     parts, selection = choose(rows, standard_candidates(rows.X)[1:2])
     ((share, calibration, model),) = parts
     far = units.inputs(10.0 * np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]))
@@ -189,8 +189,8 @@ def test_few_distinct_rows_are_judged_by_evidence():
 def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(95, 1))
-    rows, units = standardise(merge(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
-    model = learn(rows, Structure((Part(GAUSSIAN),), False, 1))
+    rows, units = standardise_rows(merge_equal_rows(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
+    model = learn_latent(rows, Structure((Part(GAUSSIAN),), False, 1))
     new = np.linspace(0.02, 0.98, 200)[:, None]
     found = model.probabilities(units.inputs(new)).argmax(axis=1)
     assert np.mean(found == (np.sin(40.0 * new[:, 0]) > 0)) > 0.85
@@ -211,10 +211,12 @@ def test_classes_that_change_places_often_along_some_of_the_inputs_are_learned(n
 def test_a_linear_kernel_of_more_inputs_than_rows_is_that_of_the_directions_of_the_rows(n_classes):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 50))
-    rows, units = standardise(merge(X, np.digitize(X[:, 0] + X[:, 1], [0.0, 0.7][: n_classes - 1]), n_classes))
-    few = learn(rows, Structure((), True, 50))
+    rows, units = standardise_rows(
+        merge_equal_rows(X, np.digitize(X[:, 0] + X[:, 1], [0.0, 0.7][: n_classes - 1]), n_classes)
+    )
+    few = learn_latent(rows, Structure((), True, 50))
     assert few.factors.shape[1] == 31
-    every = settle(rows, few.kernel, few.theta, Effort())  # a feature for each input
+    every = settle_latent(rows, few.kernel, few.theta, Effort())  # a feature for each input
     new = units.inputs(rng.normal(size=(20, 50)))
     for other in (every, few.widen()):
         np.testing.assert_allclose(few.probabilities(new), other.probabilities(new), rtol=1e-6)
@@ -270,7 +272,7 @@ def test_a_sum_has_the_shares_that_held_out_rows_gain_by():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     y = (rng.random(400) < expit(2.0 * (X[:, 0] + X[:, 1]))).astype(int)  # the third input is idle
-    rows = ClassRows(X, np.eye(2)[y])
+    rows = DistinctRows(X, np.eye(2)[y])
     parts, selection = choose(rows, [Expert(0), Expert(1), Expert(2)])
     assert selection.chosen == ("expert 0", "expert 1")
     for share, calibration, _ in parts:
@@ -284,7 +286,7 @@ def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
     rng = np.random.default_rng(0)
     pixels = np.c_[rng.random(300) < 0.02, rng.random(300) < 0.5, rng.random((300, 2))].astype(float)
     pixels[:2, 2:] = [[0.0, 0.0], [1.0, 1.0]]
-    rows, units = standardise(merge(pixels, np.arange(300) % 2, 2))
+    rows, units = standardise_rows(merge_equal_rows(pixels, np.arange(300) % 2, 2))
     candidates = standard_candidates(rows.X)
     assert [candidate.name for candidate in candidates] == ["linear", "gaussian[ranges]", "gaussian[4]"]
     lengths = np.exp(candidates[1].structure.parts[0].log_lengths(np.zeros(1))) * units.scale
@@ -305,12 +307,12 @@ def test_an_irrelevant_category_is_one_input():
 def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))
-    rows = standardise(merge(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
+    rows = standardise_rows(merge_equal_rows(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
     fold = train, test = deal_fold(rows, 3, 0)
     candidate = ProcessCandidate(Structure((Part(GAUSSIAN),), False, 2), Effort(final=20, grown=50))
     theta = np.array([6.0, 0.5])
-    long = Record(candidate)
-    long.add(settle(train, LatentKernel(candidate.structure), theta, candidate.effort), test)
+    long = ClassRecord(candidate)
+    long.add(settle_latent(train, LatentKernel(candidate.structure), theta, candidate.effort), test)
     long.close(test.counts)
     short = long.refine(fold, Clock(), vectors=False)
     many = short.refine(fold, Clock(), vectors=True)
@@ -319,7 +321,7 @@ def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     losses = [-record.density.mean() for record in (long, short, many)]
     assert losses[0] > losses[1] + 0.1 and losses[1] > losses[2] + 0.05
     assert short.refine(fold, Clock(), vectors=False) is short
-    whole = many.finish(settle(rows, many.model.kernel, theta, candidate.effort), rows)
+    whole = many.finish(settle_latent(rows, many.model.kernel, theta, candidate.effort), rows)
     assert whole.n_vectors == many.model.n_vectors
     np.testing.assert_allclose(whole.theta, many.model.theta)
 
@@ -346,7 +348,7 @@ def test_a_model_from_elsewhere_takes_part():
         def signals(self, Q, moderation=1.0):
             return 2.0 * np.sign(Q[:, :1] * Q[:, 1:2] * Q[:, 2:]) * [-1.0, 1.0]
 
-    rows = ClassRows(X, np.eye(2)[y])
+    rows = DistinctRows(X, np.eye(2)[y])
     parts, selection = choose(rows, [*standard_candidates(rows.X), Oracle()])
     assert "oracle" in selection.chosen
     assert len(parts) == len(selection.chosen)
@@ -365,12 +367,12 @@ def test_calibration_undoes_a_wrong_slope():
 
 def test_learning_raises_the_evidence_in_few_evaluations():
     rows = rows_of(200)
-    model = learn(rows, STRUCTURES[2], Effort())
+    model = learn_latent(rows, STRUCTURES[2], Effort())
     assert model.evaluations < 70
     assert model.n_vectors <= 200
     start = np.zeros(model.kernel.n_theta)
     value = [
-        evidence(Features(model.kernel, t, rows.X, model.vectors), rows.counts, rows.base_rates)[0]
+        latent_evidence(Features(model.kernel, t, rows.X, model.vectors), rows.counts, rows.base_rates)[0]
         for t in (start, model.theta)
     ]
     assert value[1] > value[0] + 1.0
@@ -380,8 +382,8 @@ def test_learning_raises_the_evidence_in_few_evaluations():
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
 def test_sums_of_functions_predict_the_same(structure, n_classes):
     X, y = table(90, n_classes)
-    rows, units = standardise(merge(X, y, n_classes))
-    members = [Member(s, Calibration(1.7, m), learn(rows, structure)) for s, m in ((0.7, 1.0), (0.4, 0.3))]
+    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
+    members = [Member(s, Calibration(1.7, m), learn_latent(rows, structure)) for s, m in ((0.7, 1.0), (0.4, 0.3))]
     selection = choose(rows, standard_candidates(rows.X)[:1])[1]
     model = ClassModel(units, tuple(members), rows.base_rates, selection)
     new = 2.0 * table(50, seed=9)[0]
@@ -433,8 +435,8 @@ def test_odd_tables_have_probabilities(X, y, weight):
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.name)
 def test_slopes_are_differences_of_latent_means(structure, n_classes):
     X, y = table(60, n_classes)
-    rows, _ = standardise(merge(X, y, n_classes))
-    process, h = learn(rows, structure, Effort(steps=5)), 1e-5
+    rows, _ = standardise_rows(merge_equal_rows(X, y, n_classes))
+    process, h = learn_latent(rows, structure, Effort(steps=5)), 1e-5
     steps = h * np.eye(rows.X.shape[1])
     rises = [process.latent(rows.X + e)[0] - process.latent(rows.X - e)[0] for e in steps]
     share = 1.0 if n_classes == 2 else np.sqrt(0.5)  # latent functions of several classes are scaled
@@ -456,10 +458,10 @@ def fitted_sum(n_classes):
     """A classifier whose process is a sum of two kernels, one of them with a linear part."""
     X, y = table(90, n_classes)
     model = GPClassifier().fit(X, y)
-    rows, units = standardise(merge(X, y, n_classes))
+    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
     members = [
-        Member(0.7, Calibration(1.7, 1.0), learn(rows, STRUCTURES[2])),
-        Member(0.4, Calibration(0.9, 0.3), learn(rows, STRUCTURES[1])),
+        Member(0.7, Calibration(1.7, 1.0), learn_latent(rows, STRUCTURES[2])),
+        Member(0.4, Calibration(0.9, 0.3), learn_latent(rows, STRUCTURES[1])),
     ]
     process = ClassModel(units, tuple(members), rows.base_rates, model.selection_)
     model.fitted_ = replace(model.fitted_, classifier=process, class_process=process)
@@ -527,7 +529,7 @@ def test_a_choice_holds_one_fold_at_a_time(monkeypatch):
 
     monkeypatch.setattr(choosing, "deal_fold", deal)
     X, y = table(60)
-    rows, _ = standardise(merge(X, y, 2))
+    rows, _ = standardise_rows(merge_equal_rows(X, y, 2))
     choose(rows, standard_candidates(rows.X)[:1])
     assert len(most) == 5 and max(most) <= 4  # two of the last fold, until they are replaced
 
@@ -582,9 +584,9 @@ def test_no_more_vectors_are_kept_than_asked_for():
     X = rng.normal(size=(150, 4))
     y = (np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150) > 0).astype(int)
     assert 1 <= len(GPClassifier(max_vectors=12).fit(X, y).vectors_) <= 12
-    rows = standardise(merge(X, y, 2))[0]
+    rows = standardise_rows(merge_equal_rows(X, y, 2))[0]
     each, one = (Structure((Part(GAUSSIAN, kind),), False, 4) for kind in (True, False))
-    members = tuple(Member(0.5, Calibration(), learn(rows, structure)) for structure in (each, one))
+    members = tuple(Member(0.5, Calibration(), learn_latent(rows, structure)) for structure in (each, one))
     small = share_vectors(rows, members, 12)
     assert 6 <= len(np.unique(np.concatenate([m.model.vectors for m in small]), axis=0)) <= 12
     assert share_vectors(rows, members, 150) == members

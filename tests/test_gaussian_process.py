@@ -16,7 +16,7 @@ from relvec.gaussian_process.fit import floor_targets, prepare
 from relvec.gaussian_process.floor import choose_better
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
-from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
+from relvec.gaussian_process.merit import Merit, hessian, laplace_merit, measure_curvature
 from relvec.gaussian_process.predictor import exact_component, sparse_component
 from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge, rounding_step, standardise
@@ -149,7 +149,7 @@ def test_merit_is_the_integral_over_the_hyperparameters(linear):
     prior = default_prior(structure)
     objective = log_posterior(structure, prior, rows)
     mode = learn(structure, prior, rows, 200, Clock())
-    merit = laplace(structure, mode, measure_curvature(objective, mode, prior).eigenvalues)
+    merit = laplace_merit(structure, mode, measure_curvature(objective, mode, prior).eigenvalues)
     assert merit.floored == 0
     # a grid in the eigenvectors of the curvature: 5 deviations either side
     values, vectors = np.linalg.eigh(hessian(objective, mode))
@@ -403,7 +403,7 @@ def test_exchangeable_parts_add_log_factorial():
     other = Structure((Part(GAUSS), Part(ROUGH)), False, 3)
     mode = learn(twice, default_prior(twice), rows, 30, Clock())
     ones = np.ones(twice.n_theta)
-    assert laplace(twice, mode, ones).value - laplace(other, mode, ones).value == pytest.approx(np.log(2.0))
+    assert laplace_merit(twice, mode, ones).value - laplace_merit(other, mode, ones).value == pytest.approx(np.log(2.0))
 
 
 @pytest.mark.parametrize("shape", [GAUSS, ROUGH])
@@ -416,8 +416,8 @@ def test_curvatures_of_many_widths_need_not_be_measured_one_by_one(shape):
     objective = log_posterior(structure, prior, rows)
     mode = learn(structure, prior, rows, 40, Clock())
     whole, few = (measure_curvature(objective, mode, prior, most=most) for most in (100, 16))
-    assert laplace(structure, mode, few.eigenvalues).value == pytest.approx(
-        laplace(structure, mode, whole.eigenvalues).value, abs=2.0
+    assert laplace_merit(structure, mode, few.eigenvalues).value == pytest.approx(
+        laplace_merit(structure, mode, whole.eigenvalues).value, abs=2.0
     )
     assert np.median(np.abs(few.diagonal - whole.diagonal)) < 0.1
 

@@ -87,7 +87,7 @@ def test_a_group_of_most_rows_is_not_held_out_where_there_are_others():
 def test_folds_of_classes_are_whole_groups_with_every_class(n_classes):
     X, y, who = subjects(40, 4, 3)
     labels = np.digitize(y, [0.0, 0.8][: n_classes - 1])
-    rows = class_rows.standardise(class_rows.merge(X, labels, n_classes, None, who))[0]
+    rows = class_rows.standardise_rows(class_rows.merge_equal_rows(X, labels, n_classes, None, who))[0]
     held = []
     for k in range(5):
         train, test = class_rows.deal_fold(rows, 5, k)
@@ -114,7 +114,7 @@ def test_groups_that_share_a_row_are_one():
     of = dict(zip(rows.X[:, 0].tolist(), rows.group.tolist(), strict=True))
     assert of[1.0] == of[2.0] == of[4.0] != of[3.0]
     assert merge(X, y).group is None
-    counted = class_rows.merge(X, np.zeros(5, dtype=int), 2, None, np.array([0, 0, 1, 2, 1]))
+    counted = class_rows.merge_equal_rows(X, np.zeros(5, dtype=int), 2, None, np.array([0, 0, 1, 2, 1]))
     assert len(np.unique(counted.group)) == 2
 
 

@@ -133,7 +133,7 @@ def dense(kind, placed, X, t, weights, kernel):
 
 def gradient_over_centres(placed, settle=True):
     space, Z, group = placed.space, placed.Z, placed.group
-    Phi_bar = centres.evaluate(space, Z, group, placed.models, settle)[1]
+    Phi_bar = centres.evaluate_centres(space, Z, group, placed.models, settle)[1]
     return centres.centre_gradient(space, Z, group, Phi_bar)
 
 
@@ -174,7 +174,7 @@ def test_the_evidence_over_weights_and_centres_is_the_laplace_approximation(kind
     for _ in range(40):  # the mode over weights and centres at fixed precisions
         placed = centres.place(start.space, grvm.climb_likelihood(placed, 100), start.group, start.models, settle=False)
     H, joint, _ = dense(kind, placed, X, t, weights, kernel)
-    found = grvm.evidence(placed)
+    found = grvm.grvm_evidence(placed)
     assert found.open == 0
     volume = np.prod(np.ptp(X, axis=0))
     expected = joint + 0.5 * len(H) * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(H)[1] - 3 * np.log(volume)
@@ -209,26 +209,26 @@ def test_the_evidence_does_not_depend_on_the_units_of_X(kind):
     Z = placed.Z * factor + shift
     other = Concat((KernelBasis(Gaussian(width=width), Z), Bias())).bind(X * factor + shift)
     again = centres.place(space_of(kind, X * factor + shift, t, other), Z, placed.group, placed.models, settle=False)
-    assert_allclose(grvm.evidence(again).total, grvm.evidence(placed).total, rtol=1e-9)
+    assert_allclose(grvm.grvm_evidence(again).total, grvm.grvm_evidence(placed).total, rtol=1e-9)
     if kind == "bernoulli":
         assert_allclose(table.section_5_evidence(again), table.section_5_evidence(placed), rtol=1e-9)
 
 
 def test_a_centre_that_the_data_leave_open_costs_nothing_and_gains_nothing():
     placed, *_ = placed_of("bernoulli", Gaussian(width=500.0))  # flat over the data: nothing places a centre
-    found = grvm.evidence(placed)
+    found = grvm.grvm_evidence(placed)
     assert found.centres <= 0.0
     assert found.open > 0
     assert table.section_5_evidence(placed) <= found.weights
     placed, *_ = placed_of("bernoulli")
     assert np.linalg.eigvalsh(grvm.exact_hessian(placed)).min() < 0.0  # away from the mode it is indefinite
-    assert np.isfinite(grvm.evidence(placed).total)
+    assert np.isfinite(grvm.grvm_evidence(placed).total)
 
 
 def test_kernels_without_second_derivatives_are_named():
     placed, *_ = placed_of("gaussian", Laplace(width=1.0))
     with pytest.raises(ValueError, match=r"Cauchy, Gaussian, LogDistance, Matern have; got Laplace"):
-        grvm.evidence(placed)
+        grvm.grvm_evidence(placed)
 
 
 # Moves ---------------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_merging_puts_one_function_at_the_midpoint():
     assert_allclose(fewer.Z[0], 0.1)
     direct = one_dimension([0.1, 7.0])
     assert_allclose(fewer.value, direct.value, atol=1e-3)
-    found = centres.merge(placed)
+    found = centres.merge_centres(placed)
     assert found is not None and found.value > placed.value and len(found.Z) == 2
 
 
@@ -541,11 +541,11 @@ def test_the_width_of_the_generalised_machine_maximises_its_evidence():
 def test_the_gradient_over_widths_agrees_with_differences_of_the_evidence(kind):
     placed, *_ = placed_of(kind, n=200)
     found, slope = grvm_widths.evidence_and_gradient(placed)
-    assert_allclose(found.total, grvm.evidence(placed).total)
+    assert_allclose(found.total, grvm.grvm_evidence(placed).total)
     theta, difference = grvm_widths.kernel_theta(placed), np.empty(2)
     for i, step in enumerate(1e-5 * np.eye(2)):
         above, below = (grvm_widths.with_theta(placed, theta + s, settle=False) for s in (step, -step))
-        difference[i] = (grvm.evidence(above).total - grvm.evidence(below).total) / 2e-5
+        difference[i] = (grvm.grvm_evidence(above).total - grvm.grvm_evidence(below).total) / 2e-5
     assert_allclose(slope, difference, rtol=1e-3, atol=1e-3)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relvec import RVC, RVR, GPRegressor
 from relvec.app.report import html as _html
-from relvec.app.report import plain_warnings, report
+from relvec.app.report import plain_warnings, write_report
 from relvec.app.report.facts import find_worst_rows, gather_facts
 from relvec.app.report.summary import summary, vectors_of
 from relvec.app.tables import as_table, evaluation, importance
@@ -69,7 +69,7 @@ def page_of(names, words, classes=None):
     task = "classification" if classes else "regression"
     quick = (RVC if classes else RVR)(tol=1.0, solver=Sequential(restarts=0))
     pipeline = fit_table(table, target, task=task, categorical=[category], model=quick).pipeline
-    return report(pipeline, evaluate_table(pipeline, table))
+    return write_report(pipeline, evaluate_table(pipeline, table))
 
 
 def test_hostile_strings_are_text(monkeypatch):
@@ -159,7 +159,7 @@ def test_a_kernel_chosen_by_merit_is_told():
     assert [row[0] - 1 for row in rows] == model.vector_rows_.tolist()
     assert {row[1] for row in rows} <= {"relevance", "coverage", "all"}
     assert all(table["x"][row[0] - 1] == pytest.approx(float(row[3])) for row in rows)
-    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
+    page = write_report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "refused" in Strict(page).text and model.selection_[0].name in page
     with pytest.raises(ValueError, match="see selection_"):
         HistoryDisplay.from_estimator(model)
@@ -232,21 +232,21 @@ def test_the_error_falls_with_more_rows(quick):
 
 
 def test_the_report_as_markdown_and_json(quick):
-    page = report(*quick["c"], format="markdown")
+    page = write_report(*quick["c"], format="markdown")
     assert "<i>" not in page and "&lt;i>up" in page and "## The largest errors" in page
     widths = {line.count(" | ") for line in page.splitlines() if line.startswith("| accuracy") or "| score" in line}
     assert len(widths) == 1
-    found = json.loads(report(*quick["y"], format="json"))
+    found = json.loads(write_report(*quick["y"], format="json"))
     assert found["heading"] == "Regression of y" and found["worst"][0]["row"] == 18
     assert {score["name"] for score in found["scores"]} >= {"RMSE", "coverage"} and found["model"]["status"]
     with pytest.raises(ValueError, match="format must be one of html, markdown, json"):
-        report(*quick["y"], format="pdf")
+        write_report(*quick["y"], format="pdf")
 
 
 def test_the_pages_have_curves_and_headings_for_narrow_screens(quick):
     """Where a row becomes a block, every cell needs its heading."""
     pytest.importorskip("matplotlib")
-    classes, numbers = report(*quick["c"]), report(*quick["y"])
+    classes, numbers = write_report(*quick["c"]), write_report(*quick["y"])
     assert "ROC: the share of a class that is found" in classes and "Would more rows help?" in classes
     assert "ROC" not in numbers
     assert classes.count("<td") == classes.count("data-label=") > 50

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from relvec.runtime import arrays, machine, progress, versions
+from relvec.runtime import arrays, machine, progress
 from relvec.runtime.arrays import Scratch
 
 
@@ -87,8 +87,8 @@ def test_a_stage_inside_another_belongs_to_the_outer_one():
 
 
 def test_a_package_that_was_not_built_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(versions, "find_spec", lambda name: None)
-    versions.show_versions()
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    machine.show_versions()
     assert "missing: the package was not built; install it again" in capsys.readouterr().out
 
 

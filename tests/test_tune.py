@@ -19,7 +19,7 @@ from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters import widths as tune
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import GaussianTarget, LaplaceTarget
-from relvec.hyperparameters.widths import WidthProblem, learn
+from relvec.hyperparameters.widths import WidthProblem, tune_widths
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
@@ -295,7 +295,7 @@ class TestLearning:
         monkeypatch.setattr(tune, "_climb_from", interrupted)
         monkeypatch.setattr(tune, "n_threads", lambda: 8)
         with pytest.raises(KeyboardInterrupt):
-            learn(basis, setting)
+            tune_widths(basis, setting)
         assert setting.must_stop
 
     def test_no_width_no_relevance(self):
@@ -361,8 +361,8 @@ class TestInterleaving:
         plain, models = interleave(basis, setting, width_steps=2)
         assert len(models[0].active) < 60
         still = replace(setting, free=np.zeros(len(basis.theta), bool))
-        there = tied.climb(Columns.of(plain, np.arange(plain.n_atoms)), plain.theta, still)
-        learned = learn(basis, setting)
+        there = tied.climb_evidence(Columns.of(plain, np.arange(plain.n_atoms)), plain.theta, still)
+        learned = tune_widths(basis, setting)
         assert max(trial.log_evidence for trial in learned.tuning.trials) > there.value + 1.0
 
 
@@ -422,10 +422,10 @@ class TestTied:
         basis = bound(Gaussian(width=3.0), X)
         setting = gaussian_setting(X, y)(basis)
         columns = Columns.of(basis, np.arange(basis.n_atoms))
-        end = tied.climb(columns, basis.theta, setting)
+        end = tied.climb_evidence(columns, basis.theta, setting)
         still = replace(setting, free=np.zeros(1, bool))
         grid = np.log(np.linspace(1.0, 6.0, 26))
-        values = [tied.climb(columns, np.array([theta]), still).value for theta in grid]
+        values = [tied.climb_evidence(columns, np.array([theta]), still).value for theta in grid]
         assert end.value >= max(values) - 0.02
         assert abs(end.theta[0] - grid[int(np.argmax(values))]) < 0.2
 
@@ -455,7 +455,7 @@ class TestTied:
         X = rng.uniform(-10, 10, size=(120, 1))
         y = np.sin(X[:, 0] / 3) * 3 + np.exp(-((X[:, 0] - 2) ** 2) / 0.3) * 2 + 0.05 * rng.normal(size=120)
         basis = bound(Gaussian(width=5.0), X, KernelBasis(Gaussian(width=5.0)))
-        learned = learn(basis, gaussian_setting(X, y)(basis))
+        learned = tune_widths(basis, gaussian_setting(X, y)(basis))
         assert all(trial.start[1] - trial.start[0] > 0.5 for trial in learned.tuning.trials[:6])
         widths = np.exp(learned.basis.theta)
         assert widths.max() > 2.0 * widths.min()

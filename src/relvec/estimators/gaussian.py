@@ -17,7 +17,7 @@ from relvec.estimators.pipeline import Found, Search, Task
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
-from relvec.hyperparameters.widths import LearnedWidths
+from relvec.hyperparameters.widths import TunedBasis
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
@@ -304,7 +304,7 @@ class GaussianSearch(Search):
     def atoms(self, model: Start, n_atoms: int) -> np.ndarray:
         return model.active
 
-    def without_interpolation(self, found: Found, learned: LearnedWidths) -> GaussianSearch | None:
+    def without_interpolation(self, found: Found, learned: TunedBasis) -> GaussianSearch | None:
         problems = refit_if_interpolating(found.fits, self.problems, learned.noises)
         return None if problems is None else replace(self, problems=problems)
 

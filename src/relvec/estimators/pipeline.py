@@ -18,7 +18,7 @@ from relvec.estimators.options import GRVM_WIDTHS, MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
-from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
+from relvec.hyperparameters.widths import TunedBasis, WidthProblem, tune_widths
 from relvec.runtime.machine import release_memory
 from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
 
@@ -61,7 +61,7 @@ class Search(ABC):
 
     @abstractmethod
     def targets_on(self, sample: Sample, n_atoms: int) -> list:
-        """The targets (`relvec.hyperparameters.targets.Target`) on the rows of a sample."""
+        """The targets (`relvec.hyperparameters.targets.TargetEvidence`) on the rows of a sample."""
 
     @abstractmethod
     def run(self, dictionary: Any, starts: list | None = None) -> Found:
@@ -91,7 +91,7 @@ class Search(ABC):
         """At most ``room`` of the atoms, by which the fits to the atoms ``own`` would gain most."""
         return atoms
 
-    def without_interpolation(self, found: Found, learned: LearnedWidths) -> Search | None:
+    def without_interpolation(self, found: Found, learned: TunedBasis) -> Search | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
         return None
 
@@ -196,7 +196,7 @@ def _incomplete(fits: list) -> list:
     return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
 
 
-def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:
+def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:
     """The dictionary with its free parameters (p,) learned by evidence."""
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
@@ -205,11 +205,11 @@ def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidth
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
         choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
         chosen = choose(sample.basis, setting, seed)
-        return LearnedWidths(chosen.basis, chosen.tuning)
+        return TunedBasis(chosen.basis, chosen.tuning)
     earlier = None if options.earlier is None else options.earlier.theta
     if earlier is not None and earlier.shape != free.shape:
         earlier = None
-    learned = learn(sample.basis, setting, seed, options.logs_steps, earlier)
+    learned = tune_widths(sample.basis, setting, seed, options.logs_steps, earlier)
     return learned if sample.complete else replace(learned, noises=None)
 
 

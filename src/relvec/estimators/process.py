@@ -115,7 +115,7 @@ def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPred
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)
-        report(len(process.vectors), log_evidence(process, rows, i), (i + 1) / q)
+        report(len(process.vectors), log_evidence_in_units(process, rows, i), (i + 1) / q)
     return found
 
 
@@ -148,7 +148,7 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
     kept, places = np.unique(numbers, return_index=True)
     structure, theta = first.components[0].structure, first.components[0].theta
     kernel: Any = part_kernel(structure, theta, first.units, 0, first.vectors) if structure.parts else None
-    evidence = np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)])
+    evidence = np.array([log_evidence_in_units(process, rows, output) for output, process in enumerate(processes)])
     gaps = np.array([p.bounds.upper - p.bounds.lower for p in processes])
     return FittedProcess(
         predictors=list(processes),
@@ -170,7 +170,7 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
     )
 
 
-def log_evidence(process: ProcessPredictor, rows: ProcessRows, output: int) -> float:
+def log_evidence_in_units(process: ProcessPredictor, rows: ProcessRows, output: int) -> float:
     """The lower bound on the log evidence of the targets of an output, in their own units."""
     slopes = partial(_sum_log_slopes, process.scale, float(np.log(process.units.y_scale)), output)
     if rows.table is None:

@@ -62,7 +62,7 @@ class Number:
         return lambda *others: self.writer.apply(operation, self, *others)
 
 
-def profile(kernel: kernels.Kernel, squared: Number) -> Number:
+def kernel_profile(kernel: kernels.Kernel, squared: Number) -> Number:
     """Return the value of a stationary kernel at a squared distance in its widths."""
     if type(kernel) is kernels.Gaussian:
         return squared.negative().exp()

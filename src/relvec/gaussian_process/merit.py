@@ -87,7 +87,7 @@ def difference_gradients(
     return found
 
 
-def laplace(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> Merit:
+def laplace_merit(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> Merit:
     """The merit of a model with the log posterior of a mode, and the eigenvalues (p,) of H there."""
     kept = np.maximum(eigenvalues, LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())

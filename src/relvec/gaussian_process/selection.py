@@ -14,7 +14,7 @@ import numpy as np
 from relvec.gaussian_process.evidence import losses, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Mode, climb, combine_starts, learn, log_posterior
-from relvec.gaussian_process.merit import Merit, laplace, measure_curvature
+from relvec.gaussian_process.merit import Merit, laplace_merit, measure_curvature
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import Rows
 from relvec.runtime.clock import Clock, TimeUp
@@ -120,7 +120,7 @@ def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, cloc
         clock.up(f"merit of {structure.name}")
         merit = Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
         return Candidate(structure, mode, merit, len(rows), None)
-    return Candidate(structure, mode, laplace(structure, mode, found.eigenvalues), len(rows), found.diagonal)
+    return Candidate(structure, mode, laplace_merit(structure, mode, found.eigenvalues), len(rows), found.diagonal)
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
@@ -150,7 +150,7 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
         except TimeUp:
             clock.up(f"{c.structure.name} on {len(more)} rows")
             break
-        merit = laplace(c.structure, replace(mode, rivals=c.mode.rivals), curvature.eigenvalues)
+        merit = laplace_merit(c.structure, replace(mode, rivals=c.mode.rivals), curvature.eigenvalues)
         grown.append(Candidate(c.structure, mode, merit, len(more), curvature.diagonal))
         clock.report("more rows", (i + 1) / len(hope))
     done = {c.structure for c in grown}

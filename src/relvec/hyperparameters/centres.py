@@ -3,9 +3,10 @@
 A model whose kernels sit on training rows is the start. Then, in turn and only while the evidence of the weights rises,
 
 - `shift`: every centre climbs the evidence, by the vector-Jacobian products that learn widths;
-- `merge`: two functions become one at their midpoint;
+- `merge_centres`: two functions become one at their midpoint;
 - `split`: one becomes two, along the direction in which the evidence bends upwards;
-- `search`: the solvers' additions, deletions and re-estimations, the training rows and the moved centres as candidates.
+- `search_centres`: the solvers' additions, deletions and re-estimations, the training rows and the moved centres as
+  candidates.
 
 Centres stay in the box of the training rows.
 """
@@ -45,10 +46,10 @@ MAX_SEARCH_NUMBERS = 20_000_000  # of a dictionary searched for additions
 class Space:
     """The box of the centres, and the rows and targets that judge them."""
 
-    X: np.ndarray  # (n, d) training rows, with targets (`relvec.hyperparameters.targets.Target`)
+    X: np.ndarray  # (n, d) training rows, with targets (`relvec.hyperparameters.targets.TargetEvidence`)
     targets: list
     kernels: tuple[Kernel, ...]  # the kernels whose centres move
-    rows: tuple[np.ndarray, ...]  # for each kernel the points (m, d) that `search` may add
+    rows: tuple[np.ndarray, ...]  # for each kernel the points (m, d) that `search_centres` may add
     rest: Concat | None  # the other functions of the dictionary, or None
     # (d,) the box
     low: np.ndarray
@@ -143,7 +144,7 @@ class Placed:
 
 def place(space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True) -> Placed:
     """Kernels at Z (p, d) with precisions re-estimated from those of the models; kernels in no model are dropped."""
-    found = evaluate(space, Z, group, models, settle)[0]
+    found = evaluate_centres(space, Z, group, models, settle)[0]
     return _drop_unused(Placed(space, Z, group, [e.model for e in found], found))
 
 
@@ -167,7 +168,7 @@ def _among_used(targets: list, models: list, kernel: np.ndarray) -> tuple[np.nda
     return used, [t.renumber(m, to, len(chosen)) for t, m in zip(targets, models, strict=True)]
 
 
-def evaluate(
+def evaluate_centres(
     space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
 ) -> tuple[list[EvaluatedModel], np.ndarray]:
     """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
@@ -205,7 +206,7 @@ def shift(placed: Placed, steps: int = SHIFT_STEPS) -> Placed:
     best = [placed]
 
     def minus_evidence(Z: np.ndarray) -> tuple[float, np.ndarray]:
-        found, Phi_bar = evaluate(space, Z, group, best[0].models)  # from the best precisions so far
+        found, Phi_bar = evaluate_centres(space, Z, group, best[0].models)  # from the best precisions so far
         trial = Placed(space, Z, group, [e.model for e in found], found)
         if trial.value > best[0].value:
             best[0] = trial
@@ -255,7 +256,7 @@ def merge_pair(placed: Placed, i: int, j: int) -> Placed:
     return place(placed.space, Z[keep], placed.group[keep], models)
 
 
-def merge(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
+def merge_centres(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
     """The first of the closest pairs whose merger raises the evidence, or None."""
     pairs = []
     for g, kernel in enumerate(placed.space.kernels):
@@ -302,7 +303,7 @@ def split(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
 def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     """How far the evidence bends upwards along the best direction of every centre (p,), and a step along it (p, d)."""
     space, Z, group = placed.space, placed.Z, placed.group
-    Phi_bar = evaluate(space, Z, group, placed.models, settle=False)[1]
+    Phi_bar = evaluate_centres(space, Z, group, placed.models, settle=False)[1]
     p, d = Z.shape
     size = np.empty((p, d))  # a width along each feature
     for g, kernel in enumerate(space.kernels):
@@ -318,7 +319,7 @@ def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     return values[:, -1], SPLIT_DISTANCE_WIDTHS * vectors[:, :, -1] * size
 
 
-def search(placed: Placed) -> Placed:
+def search_centres(placed: Placed) -> Placed:
     """Additions, deletions and re-estimations by the solvers, the training rows and the centres as candidates."""
     space = placed.space
     most = max(1, MAX_SEARCH_NUMBERS // len(space.X) // len(space.kernels))
@@ -376,11 +377,11 @@ def move(placed: Placed, searching: bool = True, rounds: int = MAX_ROUNDS) -> tu
         for _ in range(rounds):
             before = placed.value
             accept("shift", shift(placed))
-            while len(placed.Z) > 1 and accept("merge", merge(placed)):
+            while len(placed.Z) > 1 and accept("merge", merge_centres(placed)):
                 pass
             accept("split", split(placed))
             if searching:
-                accept("search", search(placed))
+                accept("search", search_centres(placed))
             if placed.value < before + MIN_ROUND_GAIN_NATS or placed.space.is_late or not len(placed.Z):
                 break
     return placed, history

@@ -52,7 +52,7 @@ class CentresEvidence:
         return self.weights + self.centres
 
 
-def evidence(placed: Placed) -> CentresEvidence:
+def grvm_evidence(placed: Placed) -> CentresEvidence:
     """The evidence over weights and centres of a model at its mode, by the exact Hessian.
 
     The prior over each centre is uniform on the training box: the evidence does not depend on the units of X.

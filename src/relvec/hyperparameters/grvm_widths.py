@@ -9,9 +9,9 @@ from scipy.optimize import minimize, minimize_scalar
 
 from relvec.basis import Basis, content_ranks
 from relvec.design import DenseDesign
-from relvec.hyperparameters.centres import Placed, Space, evaluate, place, start
-from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
-from relvec.hyperparameters.widths import LearnedWidths, WidthProblem
+from relvec.hyperparameters.centres import Placed, Space, evaluate_centres, place, start
+from relvec.hyperparameters.grvm import CentresEvidence, grvm_evidence, train
+from relvec.hyperparameters.widths import TunedBasis, WidthProblem
 from relvec.kernels import split_theta
 from relvec.runtime.machine import one_thread
 
@@ -50,7 +50,7 @@ def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
     return train(start(basis, Space.of(basis, setting.X, setting.targets, setting.clock), models))[0]
 
 
-def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedWidths:
+def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBasis:
     """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
 
     All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
@@ -69,7 +69,7 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedW
     def log_evidence(log_factor: float) -> float:
         if log_factor not in trials:
             theta = basis.theta + np.where(setting.free, log_factor, 0.0)
-            found = evidence(train_at_width(part.with_theta(theta), few))
+            found = grvm_evidence(train_at_width(part.with_theta(theta), few))
             trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
         return trials[log_factor].log_evidence
 
@@ -87,7 +87,7 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedW
                             options={"xatol": LOG_WIDTH_ACCURACY, "maxiter": 6})  # fmt: skip
     chosen = max(trials.values(), key=lambda trial: trial.log_evidence)
     ordered = tuple(trials[x] for x in sorted(trials, reverse=True))
-    return LearnedWidths(basis.with_theta(chosen.theta), WidthSearch(ordered))
+    return TunedBasis(basis.with_theta(chosen.theta), WidthSearch(ordered))
 
 
 def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
@@ -98,7 +98,7 @@ def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
     the centres is a difference, one parameter at a time.
     """
     space = placed.space
-    Phi_bar = evaluate(space, placed.Z, placed.group, placed.models, settle=False)[1]
+    Phi_bar = evaluate_centres(space, placed.Z, placed.group, placed.models, settle=False)[1]
     pieces = [
         kernel.vjp(space.X, placed.Z[own], Phi_bar[:, own])[0]
         for kernel, own in ((k, np.flatnonzero(placed.group == g)) for g, k in enumerate(space.kernels))
@@ -106,9 +106,9 @@ def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
     slope, theta = np.concatenate(pieces), kernel_theta(placed)
     for i in range(len(theta)):
         step = LOG_WIDTH_DIFFERENCE * (np.arange(len(theta)) == i)
-        above, below = (evidence(with_theta(placed, theta + s, settle=False)) for s in (step, -step))
+        above, below = (grvm_evidence(with_theta(placed, theta + s, settle=False)) for s in (step, -step))
         slope[i] += (above.centres - below.centres) / (2.0 * LOG_WIDTH_DIFFERENCE)
-    return evidence(placed), slope
+    return grvm_evidence(placed), slope
 
 
 def kernel_theta(placed: Placed) -> np.ndarray:
@@ -128,7 +128,7 @@ def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
 
     A few steps of L-BFGS-B at fixed centres, then training of the centres, in turn while the evidence rises.
     """
-    value = evidence(placed).total
+    value = grvm_evidence(placed).total
     for _ in range(MAX_CLIMBS):
         theta = kernel_theta(placed)
         best = [(value, placed)]
@@ -146,7 +146,7 @@ def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
         minimize(minus_evidence, theta[free], jac=True, method="L-BFGS-B", bounds=bounds,
                  options={"maxiter": CLIMB_STEPS, "maxfun": 2 * CLIMB_STEPS})  # fmt: skip
         trained = train(best[0][1])[0]
-        ends = [best[0], (evidence(trained).total, trained)]
+        ends = [best[0], (grvm_evidence(trained).total, trained)]
         new, moved = max(ends, key=lambda end: end[0])
         gained = new - value
         if gained > 0.0:
@@ -156,13 +156,13 @@ def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
     return placed
 
 
-def choose_widths(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedWidths:
+def choose_widths(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBasis:
     """One width for each feature by the evidence over weights and centres: `choose_width`, then `climb_widths`."""
     chosen = choose_width(basis, setting, seed)
     few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = chosen.basis.take(atoms) if len(atoms) < basis.n_atoms else chosen.basis
     with one_thread():
         placed = climb_widths(train_at_width(part, few), setting.free)
-        found, theta = evidence(placed), kernel_theta(placed)
+        found, theta = grvm_evidence(placed), kernel_theta(placed)
     last = WidthTrial(theta, found.total, found.weights, found.size)
-    return LearnedWidths(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))
+    return TunedBasis(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))

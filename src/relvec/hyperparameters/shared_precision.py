@@ -134,7 +134,7 @@ class SharedPrecisionEvidence:
         return value, self.columns.theta_vjp(X, theta, Phi_bar * scale), by_log, determined
 
 
-def climb(columns: Columns, theta: np.ndarray, setting: WidthProblem, logs: np.ndarray | None = None) -> Climb:
+def climb_evidence(columns: Columns, theta: np.ndarray, setting: WidthProblem, logs: np.ndarray | None = None) -> Climb:
     """L-BFGS-B on the free parameters from theta (p,), the precisions and the noise beside them.
 
     Those begin at ``logs`` (K, G + 1), or where each part of the dictionary varies as much as the target. The climb

@@ -25,7 +25,7 @@ _MIN_NORM = 1e-150  # of a column: a centre may move away from all rows
 SEARCH_TOL_NATS = 1e-2  # smaller moves wait for the final search
 
 
-class Target(Protocol):
+class TargetEvidence(Protocol):
     """One target on the rows X: its evidence over columns, and the search for its support.
 
     A model is a `Start`, or units and precisions under the Laplace approximation. Columns C (n, k) have unit norm.
@@ -39,10 +39,10 @@ class Target(Protocol):
     def n_samples(self) -> float:
         """Sum of the sample weights."""
 
-    def on_rows(self, rows: np.ndarray, n_atoms: int) -> Target:
+    def on_rows(self, rows: np.ndarray, n_atoms: int) -> TargetEvidence:
         """The same on some of the rows, over a dictionary of another length."""
 
-    def split_outputs(self) -> list[Target]:
+    def split_outputs(self) -> list[TargetEvidence]:
         """Targets of one output each, in place of this one."""
 
     @property
@@ -158,7 +158,7 @@ class GaussianTarget:
         within = None if self.within is None else self.within[rows]
         return GaussianTarget(self.target[rows], self.weights[rows], self.problem, within)
 
-    def split_outputs(self) -> list[Target]:
+    def split_outputs(self) -> list[TargetEvidence]:
         return [self]
 
     def atoms(self, model: Start) -> np.ndarray:
@@ -264,7 +264,7 @@ class LaplaceTarget:
         thinned = replace(problem, target=problem.target[rows], weights=problem.weights[rows], shift=0.0)
         return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms, self.accuracy)
 
-    def split_outputs(self) -> list[Target]:
+    def split_outputs(self) -> list[TargetEvidence]:
         """A softmax is learned from its dichotomies: all functions of all classes would be too many."""
         problem = self.problem
         if problem.K == 1:

@@ -1,9 +1,9 @@
 """Widths learned by evidence (T01 4.3, C).
 
 T01 C climbs on the kernels' parameters theta while every precision goes its own way. That surface has many maxima,
-and the highest are not the best: with one precision a sample, narrow kernels can explain each target by itself. `learn`
-climbs on theta while the precisions of a kernel are tied to one (`relvec.hyperparameters.shared_precision`), and leaves
-the sparse model to the search, at the theta found.
+and the highest are not the best: with one precision a sample, narrow kernels can explain each target by itself.
+`tune_widths` climbs on theta while the precisions of a kernel are tied to one
+(`relvec.hyperparameters.shared_precision`), and leaves the sparse model to the search, at the theta found.
 
 It begins from several widths around the data's own scale, and gives features whose width has run away, where its
 gradient vanishes, a second chance. Many rows are thinned while starts are compared; the best then climbs on more.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.hyperparameters.shared_precision import Columns, climb
+from relvec.hyperparameters.shared_precision import Columns, climb_evidence
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.machine import map_in_threads, n_threads, one_thread
@@ -30,7 +30,7 @@ logger = logging.getLogger("relvec")
 
 @dataclass(frozen=True)
 class WidthSettings:
-    """Constants of `learn`; `benchmarks/widths.py` measures the learned widths by them.
+    """Constants of `tune_widths`; `benchmarks/widths.py` measures the learned widths by them.
 
     Widths are in units of sqrt(d) standard deviations of the features.
     """
@@ -142,7 +142,7 @@ class Tuning:
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedWidths:
+class TunedBasis:
     """The basis with its parameters learned, and the way there."""
 
     basis: Basis
@@ -150,9 +150,9 @@ class LearnedWidths:
     noises: np.ndarray | None = None  # noise variance of each target, of unit mean square, where all rows were seen
 
 
-def learn(
+def tune_widths(
     basis: Basis, setting: WidthProblem, seed: int = 0, verbose: bool = False, earlier: np.ndarray | None = None
-) -> LearnedWidths:
+) -> TunedBasis:
     """Learn the free parameters of a bound basis by evidence; see the module.
 
     Parameters
@@ -182,7 +182,7 @@ def learn(
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
     # eight decimals: repeated rows and weights differ in further ones, which searches of classes amplify
     theta = np.where(setting.free, np.round(best.theta, 8), best.theta)
-    return LearnedWidths(basis.with_theta(theta), Tuning(tuple(trials)), noises)
+    return TunedBasis(basis.with_theta(theta), Tuning(tuple(trials)), noises)
 
 
 def _starts(basis: Basis, setting: WidthProblem) -> list[np.ndarray]:
@@ -233,7 +233,7 @@ def _retry_features(basis: Basis, setting: WidthProblem, best: Trial, unit: np.n
     columns, held = Columns.of(basis, np.arange(basis.n_atoms)), replace(setting, free=np.zeros(len(unit), dtype=bool))
 
     def value(theta: np.ndarray) -> float:
-        return -np.inf if setting.must_stop else climb(columns, theta, held, best.log_precisions).value
+        return -np.inf if setting.must_stop else climb_evidence(columns, theta, held, best.log_precisions).value
 
     for _ in range(int(setting.free.sum())):
         narrow = unit + np.log(SETTINGS.retry_width)
@@ -262,6 +262,6 @@ def _climb_from(basis: Basis, setting: WidthProblem, start: np.ndarray, settle: 
     """
     columns, logs = Columns.of(basis, np.arange(basis.n_atoms)), None
     if settle:
-        logs = climb(columns, start, replace(setting, free=np.zeros(len(start), dtype=bool))).logs
-    end = climb(columns, start, setting, logs)
+        logs = climb_evidence(columns, start, replace(setting, free=np.zeros(len(start), dtype=bool))).logs
+    end = climb_evidence(columns, start, setting, logs)
     return Trial(start, end.theta, end.value, round(end.gamma), end.logs)

@@ -101,14 +101,14 @@ def log_likelihood(ends: np.ndarray, f: np.ndarray, variance: Any) -> np.ndarray
     seen, found = ends[:, 0] == ends[:, 1], np.empty(len(f))
     e = (ends[seen, 0] - f[seen]) / sigma[seen]
     found[seen] = -0.5 * (LOG_2PI + e**2) - np.log(sigma[seen])
-    found[~seen] = truncate((ends[~seen].T - f[~seen]) / sigma[~seen])[0]
+    found[~seen] = truncated_moments((ends[~seen].T - f[~seen]) / sigma[~seen])[0]
     return found
 
 
 def working_targets(ends: np.ndarray, f: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
     """Targets z and weights lambda (n,) of the normal model with the same gradient and curvature at f (n,)."""
     z, weight, sigma, hidden = ends[:, 0].copy(), np.ones(len(f)), np.sqrt(variance), ends[:, 0] < ends[:, 1]
-    _, mean, spread = truncate((ends[hidden].T - f[hidden]) / sigma)
+    _, mean, spread = truncated_moments((ends[hidden].T - f[hidden]) / sigma)
     weight[hidden] = np.clip(1.0 - spread, MIN_WEIGHT, 1.0)
     z[hidden] = f[hidden] + sigma * mean / weight[hidden]
     return z, weight
@@ -131,10 +131,10 @@ def learn_noise(ends: np.ndarray, mean: np.ndarray, spread: np.ndarray, weights:
     return float(np.exp(minimize_scalar(loss, bounds=(middle - reach, middle + reach), method="bounded").x))
 
 
-def truncate(interval: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def truncated_moments(interval: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log P(a < e < b), and mean and variance (n,) of a standard normal e between the ends a < b, (2, n).
 
-    >>> [v.round(6).tolist() for v in truncate(np.array([[0.0, 40.0], [np.inf, np.inf]]))]
+    >>> [v.round(6).tolist() for v in truncated_moments(np.array([[0.0, 40.0], [np.inf, np.inf]]))]
     [[-0.693147, -804.608442], [0.797885, 40.024969], [0.36338, 0.000623]]
     """
     a, b = interval

@@ -307,7 +307,7 @@ def gradient(alpha, mu, gamma, beta, residual, n_samples):
     return 0.5 * (gamma - alpha * mu * mu), 0.5 * (n_samples - beta * residual - gamma.sum())
 
 
-def hessian(alpha, mu, Sigma, beta, residual):
+def evidence_hessian(alpha, mu, Sigma, beta, residual):
     """Second derivatives of the evidence in (log alpha, log beta): (k, k), (k,), scalar."""
     root = np.sqrt(alpha)
     return prior_unit_hessian(root * mu, root[:, None] * Sigma * root, beta, residual)

@@ -121,14 +121,14 @@ class Brief:
     """
 
     def __repr__(self) -> str:
-        lines = [f"  {field.name}: {describe(getattr(self, field.name))}" for field in fields(self)]  # type: ignore[arg-type]
+        lines = [f"  {field.name}: {describe_value(getattr(self, field.name))}" for field in fields(self)]  # type: ignore[arg-type]
         return "\n".join([type(self).__name__, *lines])
 
 
-def describe(value: object) -> str:
+def describe_value(value: object) -> str:
     """Describe a value in at most `MAX_CHARACTERS`.
 
-    >>> describe([np.zeros(3), np.zeros(900)])
+    >>> describe_value([np.zeros(3), np.zeros(900)])
     '[array([0., 0., 0.]), array (900,)]'
     """
     if isinstance(value, np.ndarray):
@@ -138,7 +138,7 @@ def describe(value: object) -> str:
     if isinstance(value, Brief):
         return type(value).__name__
     if isinstance(value, list | tuple):
-        shown = ", ".join(describe(item) for item in value)
+        shown = ", ".join(describe_value(item) for item in value)
         return f"[{shown}]" if len(shown) <= MAX_CHARACTERS else f"{len(value)} x {type(value[0]).__name__}"
     text = repr(value)
     return text if len(text) <= MAX_CHARACTERS else type(value).__name__

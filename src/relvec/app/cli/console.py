@@ -72,7 +72,7 @@ def read_data(arguments: argparse.Namespace) -> Table:
     return table
 
 
-def read_model(path: str) -> Pipeline:
+def read_pipeline(path: str) -> Pipeline:
     """Return the pipeline in a file that `relvec fit` wrote."""
     try:
         model: Any = load(path)

@@ -8,8 +8,8 @@ import shlex
 from sklearn.pipeline import Pipeline
 
 from relvec import save
-from relvec.app.cli.console import Console, check_output, read_data, read_model
-from relvec.app.report import report
+from relvec.app.cli.console import Console, check_output, read_data, read_pipeline
+from relvec.app.report import write_report
 from relvec.app.report.summary import summary
 from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation, calibrate_table, evaluate_table
 from relvec.app.tables.table import TableError
@@ -20,7 +20,7 @@ from relvec.runtime.files import write_atomically
 def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of a model on a table."""
     console = Console(arguments.json)
-    evaluation = evaluate(read_model(arguments.model), arguments)
+    evaluation = evaluate_model(read_pipeline(arguments.model), arguments)
     how = f", {evaluation.folds}-fold cross-validation" if evaluation.folds else ""
     console.print(f"{arguments.data}: {plural(len(evaluation.observed), 'row')}{how}")
     print_scores(console, evaluation)
@@ -28,7 +28,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
+def evaluate_model(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
     """Evaluate a pipeline on the table that the arguments name."""
     return evaluate_table(pipeline, read_data(arguments), folds=arguments.cv, seed=arguments.seed)
 
@@ -52,7 +52,7 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
     """Calibrate a model on a table and save it."""
     out = arguments.out or arguments.model
     check_output(out, arguments.data)
-    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
     n = calibrate_table(pipeline, read_data(arguments))
     save(pipeline, out)
     facts = dict(summary(pipeline))
@@ -72,8 +72,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     if format is None:
         raise TableError(f"{arguments.out}: reports cannot be written as {arguments.out.suffix!r}; use .html, .md or "
                          ".json, or name the format with --as")  # fmt: skip
-    console, pipeline = Console(arguments.json), read_model(arguments.model)
-    page = report(pipeline, evaluate(pipeline, arguments), format=format).encode()
+    console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
+    page = write_report(pipeline, evaluate_model(pipeline, arguments), format=format).encode()
     write_atomically(arguments.out, page)
     console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
     console.print_json({"out": str(arguments.out), "format": format, "bytes": len(page)})

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec import to_c, to_onnx
-from relvec.app.cli.console import Console, check_output, read_model
+from relvec.app.cli.console import Console, check_output, read_pipeline
 from relvec.runtime.files import write_atomically
 
 
@@ -26,7 +26,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         check_output(path, arguments.model)
     if len({os.path.realpath(path) for path in written}) < len(written):
         arguments.parser.error("--onnx and --c name the same file")
-    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
     inputs = export_inputs(pipeline)
     made = {}
     if onnx is not None:

@@ -26,7 +26,7 @@ from relvec.app.tables.families import (
     COMPARED_HEADER,
     FAMILIES,
     MIN_ROWS_TO_COMPARE,
-    Compared,
+    ComparedFamily,
     compare_families,
     default_family,
     make_model,
@@ -166,7 +166,7 @@ def _fit(plan: Plan, family: str, arguments: argparse.Namespace, clock: Clock) -
     return fitted
 
 
-def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[Compared], str]:
+def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[ComparedFamily], str]:
     """Return the family to fit, the comparison by held-out rows, and why there is none where one was asked for."""
     families, why = _families(plan.task, arguments)
     if len(families) == 1:

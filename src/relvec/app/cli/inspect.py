@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.app.cli.console import Console, read_model
+from relvec.app.cli.console import Console, read_pipeline
 from relvec.app.report.summary import learned_relevance, learned_widths, summary, vectors_of
 from relvec.app.tables.columns import Column
 from relvec.app.tables.families import FAMILIES, family_of
@@ -21,7 +21,7 @@ COLUMN_HEADER = ("column", "kind", "what was done")
 
 def run_inspect(arguments: argparse.Namespace) -> int:
     """Print a fitted model: its vectors, noise, evidence, options and columns."""
-    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
     step = pipeline["columns"]
     console.print(f"{arguments.model}: {model_title(pipeline)}, fitted to {step.record_['source']}")
     console.print_facts(summary(pipeline))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.app.cli.console import Console, check_output, read_data, read_model
+from relvec.app.cli.console import Console, check_output, read_data, read_pipeline
 from relvec.app.tables.columns import names_of
 from relvec.app.tables.files import output_format, write_table
 from relvec.app.tables.pipelines import Prediction, predict_table
@@ -26,7 +26,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     output_format(arguments.out)  # raises for a format that cannot be written
     if arguments.out != "-":
         check_output(arguments.out, arguments.model, arguments.data)
-    pipeline = read_model(arguments.model)
+    pipeline = read_pipeline(arguments.model)
     table = read_data(arguments)
     step = pipeline["columns"]
     for name in arguments.keep or ():

@@ -23,7 +23,7 @@ from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluat
 from relvec.app.tables.importance import partial_dependence
 from relvec.app.tables.text import format_cell, to_json_types
 
-__all__ = ["report"]
+__all__ = ["write_report"]
 
 
 def to_markdown(facts: Facts) -> str:
@@ -78,7 +78,7 @@ MAX_CURVES = 6  # columns whose effect is drawn
 FORMATS = ("html", "markdown", "json")
 
 
-def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = None, format: str = "html") -> str:
+def write_report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = None, format: str = "html") -> str:
     """Write the report as one page.
 
     Parameters
@@ -101,10 +101,10 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
     >>> from relvec.app.tables.pipelines import fit_table
     >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "<b>y</b>": [0.1, 0.9, 2.1, 2.9]}
     >>> pipeline = fit_table(table, "<b>y</b>").pipeline
-    >>> page = report(pipeline, evaluate_table(pipeline, table))
+    >>> page = write_report(pipeline, evaluate_table(pipeline, table))
     >>> page.startswith("<!doctype html>"), "<b>y</b>" in page
     (True, False)
-    >>> print(report(pipeline, evaluate_table(pipeline, table), format="markdown").splitlines()[0])
+    >>> print(write_report(pipeline, evaluate_table(pipeline, table), format="markdown").splitlines()[0])
     # Regression of &lt;b>y&lt;/b>
     """
     if format not in FORMATS:

@@ -59,7 +59,7 @@ def default_family(task: str) -> str:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedFamily:
     """A family in a comparison.
 
     Attributes
@@ -94,7 +94,7 @@ COMPARED_HEADER = ("model", "size", "held-out log density", "behind the best", "
 
 def compare_families(
     families: Sequence[str], make: Callable[[str], Any], X: np.ndarray, y: np.ndarray, task: str, seed: int = 0
-) -> list[Compared]:
+) -> list[ComparedFamily]:
     """Compare families by the log density of rows held out, whole fits inside.
 
     Parameters
@@ -124,7 +124,7 @@ def compare_families(
     for family, logs, size, seconds in found:
         behind = best - logs
         error = float(behind.std(ddof=1) / np.sqrt(len(behind))) if len(behind) > 1 else 0.0
-        compared.append(Compared(family, size, float(logs.mean()), float(behind.mean()), error, seconds))
+        compared.append(ComparedFamily(family, size, float(logs.mean()), float(behind.mean()), error, seconds))
     close = [item for item in compared if item.short <= item.error]
     smallest = min(close, key=lambda item: (item.size, item.short))
     return [replace(item, chosen=item is smallest) for item in compared]

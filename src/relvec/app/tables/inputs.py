@@ -17,7 +17,7 @@ from relvec.app.tables.table import TableError, import_optional
 if TYPE_CHECKING:
     from pyarrow import NativeFile
 
-__all__ = ["LIMITS", "Limits", "Source", "open_source"]
+__all__ = ["LIMITS", "Limits", "TableBytes", "open_source"]
 
 CHUNK = 1 << 20  # bytes read at a time
 
@@ -44,7 +44,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Source:
+class TableBytes:
     """The bytes of a table, and what they may become.
 
     Attributes
@@ -72,7 +72,7 @@ class Source:
                              "bytes, the most for a file of this size; take a part of the rows")  # fmt: skip
 
 
-def open_source(path: str | Path, sheet: str | None = None, limits: Limits = LIMITS) -> Source:
+def open_source(path: str | Path, sheet: str | None = None, limits: Limits = LIMITS) -> TableBytes:
     """Read a file, or ``"-"`` for standard input, and unpack gzip and zstd."""
     name = "standard input" if str(path) == "-" else str(path)
     try:
@@ -84,7 +84,7 @@ def open_source(path: str | Path, sheet: str | None = None, limits: Limits = LIM
     except OSError as error:
         raise TableError(f"{name}: {error.strerror or error}") from error
     most = min(limits.max_bytes, limits.min_unpacked_bytes + limits.unpacked_per_byte * len(data))
-    return Source(name, _unpack(data, name, most), most, limits.max_columns, sheet)
+    return TableBytes(name, _unpack(data, name, most), most, limits.max_columns, sheet)
 
 
 def _read_bytes(file: BinaryIO, name: str, most: int) -> bytes:

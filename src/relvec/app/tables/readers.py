@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relvec.app.tables.inputs import Source
+from relvec.app.tables.inputs import TableBytes
 from relvec.app.tables.table import Table, TableError, as_text, import_optional, make_table, text_type, unique_names
 from relvec.runtime.machine import release_memory
 
@@ -44,7 +44,7 @@ MAX_EXCEL_ROWS = 1_048_576  # of a sheet; a file with a larger row number would 
 FAILURES = (OSError, ValueError, KeyError, NotImplementedError, MemoryError)  # Arrow's own errors are among them
 
 
-def read_csv(source: Source, delimiter: str | None = None) -> Table:
+def read_csv(source: TableBytes, delimiter: str | None = None) -> Table:
     """Read delimited text by pyarrow; commas, semicolons, tabs and bars are told apart by the header."""
     arrow, arrow_csv = _arrow(), import_optional("pyarrow.csv", "reading tables")
     encoding, notes = _find_encoding(source)
@@ -80,12 +80,12 @@ def read_csv(source: Source, delimiter: str | None = None) -> Table:
     return _point_decimals(table) if delimiter == ";" else table
 
 
-def read_tsv(source: Source) -> Table:
+def read_tsv(source: TableBytes) -> Table:
     """Read tab-separated values."""
     return read_csv(source, "\t")
 
 
-def _find_encoding(source: Source) -> tuple[str, tuple[str, ...]]:
+def _find_encoding(source: TableBytes) -> tuple[str, tuple[str, ...]]:
     """Find the encoding of a text, with a note where it is not UTF-8."""
     wide = source.data[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
@@ -98,7 +98,7 @@ def _find_encoding(source: Source) -> tuple[str, tuple[str, ...]]:
     return ("utf-16", ("read as UTF-16",)) if wide else ("utf-8", ())
 
 
-def _measure_header(head: str, delimiter: str | None, source: Source) -> tuple[int, str]:
+def _measure_header(head: str, delimiter: str | None, source: TableBytes) -> tuple[int, str]:
     """Count the cells of the header, by the delimiter that splits it into most, the comma among equals."""
     try:
         counts = {d: len(next(csv.reader(io.StringIO(head, newline=""), delimiter=d), []))
@@ -122,7 +122,7 @@ def _point_decimals(table: Table) -> Table:
     return Table(table.frame, table.source, (*table.notes, note))
 
 
-def read_json(source: Source) -> Table:
+def read_json(source: TableBytes) -> Table:
     """Read JSON lines, one object a row, or one JSON list of such objects."""
     encoding, notes = _find_encoding(source)
     text = source.data.decode(encoding).lstrip("\ufeff")
@@ -161,7 +161,7 @@ def _load_records(text: str, name: str) -> Iterator[tuple[str, object]]:
             yield where, record
 
 
-def read_excel(source: Source) -> Table:
+def read_excel(source: TableBytes) -> Table:
     """Read a sheet of an Excel workbook, the first or the one named, with the values that its formulas had."""
     openpyxl = import_optional("openpyxl", "reading Excel files")
     try:
@@ -184,7 +184,7 @@ def read_excel(source: Source) -> Table:
     return make_table({name: [row[i] for row in rows] for i, name in enumerate(names)}, source.name, notes)
 
 
-def _filled_rows(sheet: Worksheet, source: Source) -> Iterator[tuple[object, ...]]:
+def _filled_rows(sheet: Worksheet, source: TableBytes) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a sheet that hold anything, up to their last cell that does."""
     width = text = filled = 0
     sheet.reset_dimensions()  # which a file may have wrong
@@ -198,7 +198,7 @@ def _filled_rows(sheet: Worksheet, source: Source) -> Iterator[tuple[object, ...
             yield row[: used[-1]]
 
 
-def _check_archive(source: Source) -> None:
+def _check_archive(source: TableBytes) -> None:
     """Refuse a zip archive that unpacks to too much."""
     with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
         size = sum(member.file_size for member in archive.infolist())
@@ -206,7 +206,7 @@ def _check_archive(source: Source) -> None:
         raise TableError(f"{source.name}: unpacks to {size:,} bytes, more than the {source.most:,} for its size")
 
 
-def read_npz(source: Source) -> Table:
+def read_npz(source: TableBytes) -> Table:
     """Read numpy's ``.npz``: one array a column, or arrays (n, d) whose columns are named by ``feature_names``."""
     try:
         _check_archive(source)
@@ -245,7 +245,7 @@ def _arrow() -> ModuleType:
     return import_optional("pyarrow", "reading tables")
 
 
-def read_parquet(source: Source) -> Table:
+def read_parquet(source: TableBytes) -> Table:
     """Read Parquet, a few rows at a time, so that a small file does not become a large table."""
     parquet = import_optional("pyarrow.parquet", "reading Parquet")
 
@@ -263,7 +263,7 @@ def read_parquet(source: Source) -> Table:
     return _read_batches(batches(), source, "Parquet")
 
 
-def read_feather(source: Source) -> Table:
+def read_feather(source: TableBytes) -> Table:
     """Read Feather, which is Arrow's file format."""
     ipc = import_optional("pyarrow.ipc", "reading Feather")
 
@@ -275,7 +275,7 @@ def read_feather(source: Source) -> Table:
     return _read_batches(batches(), source, "Feather")
 
 
-def _read_batches(stream: Iterator[Schema | RecordBatch], source: Source, format: str) -> Table:
+def _read_batches(stream: Iterator[Schema | RecordBatch], source: TableBytes, format: str) -> Table:
     """Read a schema and batches of rows, each checked in full before a cell of it is touched."""
     rows, size, parts = 0, 0, []
     try:
@@ -297,7 +297,7 @@ def _is_text(kind: DataType) -> bool:
     return _arrow().types.is_string(kind) or _arrow().types.is_large_string(kind)
 
 
-def _from_arrow(found: ArrowTable, source: Source, notes: tuple[str, ...] = ()) -> Table:
+def _from_arrow(found: ArrowTable, source: TableBytes, notes: tuple[str, ...] = ()) -> Table:
     """Make a table of Arrow's columns; nested ones, which are left out whatever they hold, are not converted."""
     names, renamed = unique_names(found.column_names, source.name)
     texts = {_arrow().string(): text_type(), _arrow().large_string(): text_type()}

@@ -12,7 +12,7 @@ from relvec import basis as bases
 from relvec import kernels
 from relvec._version import __version__
 from relvec.basis import Basis
-from relvec.export.formulas import PROFILED, Arithmetic, Number, Writer, profile
+from relvec.export.formulas import PROFILED, Arithmetic, Number, Writer, kernel_profile
 from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 
 
@@ -124,7 +124,7 @@ def _add_kernel(source: CSource, kernel: kernels.Kernel) -> str:
         width = _write_width(source, kernel.width_array())
         body = _loop(f"const double u = (x[i] - z[i]) / {width}; s += u * u;")
         known = Statements()
-        value = profile(kernel, Number(known, "s"))
+        value = kernel_profile(kernel, Number(known, "s"))
         lines = [body, "    if (s > 1e300) s = 1e300;", *known.lines, f"    return {value.name};"]
         return _add_function(source, "\n".join(lines))
     raise NotImplementedError(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from relvec import basis as bases
 from relvec import kernels
 from relvec.basis import Basis
-from relvec.export.formulas import PROFILED, Arithmetic, Number, Writer, profile
+from relvec.export.formulas import PROFILED, Arithmetic, Number, Writer, kernel_profile
 from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> 
         U = g("Unsqueeze", g("Div", x, c(kernel.width_array())), c([1]))
         difference = g("Sub", U, c(kernel.scale_rows(Z)))  # (n, m, d)
         squares = graph.total(g("Mul", difference, difference), 2)
-        return profile(kernel, Number(GraphArithmetic(graph), squares).minimum(1e300)).name
+        return kernel_profile(kernel, Number(GraphArithmetic(graph), squares).minimum(1e300)).name
     raise NotImplementedError(f"to_onnx cannot translate the kernel {kernel!r}: use one of relvec.kernels")
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.gaussian_process.classes.learn import USUAL, Effort, learn
+from relvec.gaussian_process.classes.learn import USUAL, Effort, learn_latent
 from relvec.gaussian_process.classes.model import ClassProcess
-from relvec.gaussian_process.classes.rows import ClassRows
+from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import find_categories
 from relvec.runtime.clock import Clock
@@ -33,7 +33,7 @@ class ProcessCandidate:
         """Whether no part has a width for each input: then fits of folds may begin at the fit of all rows."""
         return not any(part.per_input for part in self.structure.parts)
 
-    def fit(self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None) -> ClassProcess:
+    def fit(self, rows: DistinctRows, hint: ClassProcess | None = None, clock: Clock | None = None) -> ClassProcess:
         """The process of most posterior density.
 
         `hint` is a model of other rows, to begin at.
@@ -41,7 +41,7 @@ class ProcessCandidate:
         start = None if self.start is None else np.array(self.start)
         if isinstance(hint, ClassProcess):
             start = hint.theta
-        return learn(rows, self.structure, self.effort, start, clock, self.hold_widths)
+        return learn_latent(rows, self.structure, self.effort, start, clock, self.hold_widths)
 
 
 @dataclass(frozen=True, eq=False)

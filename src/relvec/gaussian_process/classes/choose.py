@@ -19,8 +19,8 @@ from relvec.gaussian_process.classes.calibrate import calibration_curve, log_den
 from relvec.gaussian_process.classes.candidates import ProcessCandidate
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
-from relvec.gaussian_process.classes.record import Record
-from relvec.gaussian_process.classes.rows import ClassRows, deal_fold, few_differ
+from relvec.gaussian_process.classes.record import ClassRecord
+from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, few_differ
 from relvec.runtime.clock import Clock
 
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
@@ -95,7 +95,7 @@ class _Tally:
 
 
 def choose(
-    rows: ClassRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
+    rows: DistinctRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
     sums: bool = True, clock: Clock | None = None,
 ) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:  # fmt: skip
     """The candidate, or sum of several, of most held-out density, fitted to all rows: (share, calibration, model) each.
@@ -117,7 +117,7 @@ def choose(
             whole[candidate.name] = candidate.fit(rows, None, clock)
             tell()
     run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
-    records = [Record(c) for c in candidates if c.name in whole or not c.few]
+    records = [ClassRecord(c) for c in candidates if c.name in whole or not c.few]
     racing, tests, held_out = records, [], run == 1
     for fold in range(run):
         if fold and clock.up(f"folds after the first {fold}"):
@@ -158,7 +158,7 @@ def choose(
 
 
 def weigh_by_evidence(
-    rows: ClassRows, candidates: Sequence[ProcessCandidate], clock: Clock
+    rows: DistinctRows, candidates: Sequence[ProcessCandidate], clock: Clock
 ) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:
     """All processes, their log-odds averaged by the probabilities of their kernels; see `choose`."""
     fitted: dict[str, ClassProcess] = {}
@@ -189,13 +189,13 @@ def weigh_by_evidence(
     )  # fmt: skip
 
 
-def count_folds(rows: ClassRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
+def count_folds(rows: DistinctRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
     """All folds of small tables, and of larger ones where models are small; else three, then one: a hold-out."""
     size, numbers = len(rows) * rows.n_classes, max((model.factors.size for model in fitted), default=0)
     return n_folds if size <= (1000 if numbers > _LARGE else 2000) else min(3, n_folds) if size <= 6000 else 1
 
 
-def _keep_racing(records: list[Record], counts: np.ndarray) -> list[Record]:
+def _keep_racing(records: list[ClassRecord], counts: np.ndarray) -> list[ClassRecord]:
     """The candidates that two folds do not leave clearly behind."""
     for record in records:
         record.close(counts)
@@ -209,13 +209,13 @@ def _keep_racing(records: list[Record], counts: np.ndarray) -> list[Record]:
     return kept
 
 
-def _select_finished(records: list[Record]) -> list[Record]:
+def _select_finished(records: list[ClassRecord]) -> list[ClassRecord]:
     """Those that took part in every fold."""
     most = max(len(record.density) for record in records)
     return [record for record in records if len(record.density) == most]
 
 
-def _difference(best: Record, other: Record) -> tuple[float, float]:
+def _difference(best: ClassRecord, other: ClassRecord) -> tuple[float, float]:
     """How far `other` is behind, in nats a row on the folds both have, and the standard error of that."""
     n = min(len(best.density), len(other.density))
     gap = best.density[:n] - other.density[:n]
@@ -223,7 +223,7 @@ def _difference(best: Record, other: Record) -> tuple[float, float]:
     return float(gap.sum() / total), float(np.sqrt(n) * gap.std() / total)
 
 
-def _decide(records: list[Record], sums: bool) -> tuple[list[Record], list[float]]:
+def _decide(records: list[ClassRecord], sums: bool) -> tuple[list[ClassRecord], list[float]]:
     """The sum of candidates if it gains enough; else the smallest candidate as good as the best."""
     finished = _select_finished(records)
     best = max(finished, key=lambda record: record.density.sum())
@@ -239,12 +239,12 @@ def _decide(records: list[Record], sums: bool) -> tuple[list[Record], list[float
     return [smallest], [1.0]
 
 
-def _add(records: list[Record], shares: Sequence[float]) -> np.ndarray:
+def _add(records: list[ClassRecord], shares: Sequence[float]) -> np.ndarray:
     """The sum of the signals (n, K)."""
     return sum((share * record.signal for share, record in zip(shares, records)), np.zeros(1))
 
 
-def _share_out(records: list[Record]) -> tuple[list[Record], list[float]]:
+def _share_out(records: list[ClassRecord]) -> tuple[list[ClassRecord], list[float]]:
     """Shares, none below _LEAST_SHARE, of most held-out density where signals are added, and who has them."""
     shares = _find_shares(records)
     while len(records) > 1 and shares.min() < _LEAST_SHARE:
@@ -253,7 +253,7 @@ def _share_out(records: list[Record]) -> tuple[list[Record], list[float]]:
     return records, shares.tolist()
 
 
-def _find_shares(records: list[Record]) -> np.ndarray:
+def _find_shares(records: list[ClassRecord]) -> np.ndarray:
     """Shares (k,), none negative, of most held-out density under a prior about equal ones."""
     counts, rates, equal = records[0].counts, records[0].rates, np.full(len(records), 1.0 / len(records))
     weight = counts.sum(1, keepdims=True)
@@ -268,7 +268,9 @@ def _find_shares(records: list[Record]) -> np.ndarray:
     return np.asarray(found.x)
 
 
-def _describe_choice(records: list[Record], chosen: list[Record], shares: list[float], scheme: str) -> Selection:
+def _describe_choice(
+    records: list[ClassRecord], chosen: list[ClassRecord], shares: list[float], scheme: str
+) -> Selection:
     signal = _add(chosen, shares)
     counts, rates = chosen[0].counts, chosen[0].rates
     total = counts.sum()

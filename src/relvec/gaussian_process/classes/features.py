@@ -118,7 +118,9 @@ class Features:
         return out
 
 
-def pivots(kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, most: int, n_whole: int = WHOLE_ROWS) -> np.ndarray:
+def feature_pivots(
+    kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, most: int, n_whole: int = WHOLE_ROWS
+) -> np.ndarray:
     """Rows (m,) of X (n, d) by largest variance left out: the pivots of an incomplete Cholesky factorisation.
 
     The matrix of at most `n_whole` rows is computed at once. At least one pivot; they end at `most` rows, or where the

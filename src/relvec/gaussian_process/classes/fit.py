@@ -10,9 +10,9 @@ from scipy.special import softmax
 
 from relvec.gaussian_process.classes.candidates import GivenKernel, ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
-from relvec.gaussian_process.classes.learn import Effort, settle
+from relvec.gaussian_process.classes.learn import Effort, settle_latent
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess
-from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
+from relvec.gaussian_process.classes.rows import DistinctRows, merge_equal_rows, scale, standardise_rows
 from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
 from relvec.inference.predictive import ClassPredictor
@@ -117,7 +117,7 @@ class ClassModel(Brief, ClassPredictor):
         return members == [right] * len(members) and bool((self.base_rates > 0.0).all())
 
 
-def effort_for(rows: ClassRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:
+def effort_for(rows: DistinctRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:
     """The cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for.
 
     room : bytes that the matrices of a fit may have.
@@ -148,7 +148,7 @@ def vector_row_bytes(n_classes: int) -> float:
     return 40.0 + 6.0 * n_classes
 
 
-def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
+def follow_structure(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
     """The structures of an earlier model, to begin at its hyperparameters; none where its inputs are others."""
     found = [member.model for member in earlier.members]
     if any(process.kernel.structure.n_inputs != n_inputs for process in found):
@@ -185,13 +185,13 @@ def fit_classes(
     """
     if n_classes < 2:
         raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
-    merged = merge(X, labels, n_classes, weights, groups)
+    merged = merge_equal_rows(X, labels, n_classes, weights, groups)
     held = None if kernel is None else kernel.lengths
-    rows, units = standardise(merged) if held is None else scale(merged, held)
+    rows, units = standardise_rows(merged) if held is None else scale(merged, held)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
     effort, n_inputs, clock = effort_for(rows, max_vectors, room), rows.X.shape[1], clock or Clock()
-    made = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
+    made = [] if earlier is None or kernel is not None else follow_structure(earlier, n_inputs, effort)
     if not made:
         made = standard_candidates(rows.X, effort) if kernel is None else kernel.candidates(n_inputs, effort)
     parts, selection = choose(rows, made, sums=sums, clock=clock)
@@ -207,13 +207,15 @@ def fit_classes(
     return ClassModel(units, kept, rows.base_rates, selection, status, messages)
 
 
-def share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
+def share_vectors(rows: DistinctRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
     """The members with so few vectors each that together they keep at most so many rows."""
     kept = {row.tobytes() for member in members for row in member.model.vectors}
     if len(kept) <= most:
         return members
     final = Effort(final=max(most // sum(member.model.n_vectors > 0 for member in members), 1))
     return tuple(
-        replace(m, model=settle(rows, p.kernel, p.theta, final, p.evaluations)) if (p := m.model).n_vectors else m
+        replace(m, model=settle_latent(rows, p.kernel, p.theta, final, p.evaluations))
+        if (p := m.model).n_vectors
+        else m
         for m in members
     )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from relvec.gaussian_process.classes import binary, softmax
-from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, pivots
+from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, feature_pivots
 from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.regress import regress_on_classes
-from relvec.gaussian_process.classes.rows import ClassRows
+from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Mode, climb
 from relvec.gaussian_process.priors import Prior, default_prior
@@ -73,14 +73,14 @@ def default_start(structure: Structure) -> np.ndarray:
     return theta
 
 
-def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start=None):
+def latent_evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start=None):
     """Laplace's evidence, its gradient (p,) and the mode, for two classes or more; `start` is another mode."""
     kind = binary if counts.shape[1] == 2 else softmax
     return kind.evidence(features, counts, rates, start)
 
 
-def learn(
-    rows: ClassRows, structure: Structure, effort: Effort = USUAL, start: np.ndarray | None = None,
+def learn_latent(
+    rows: DistinctRows, structure: Structure, effort: Effort = USUAL, start: np.ndarray | None = None,
     clock: Clock | None = None, hold_widths: bool = False,
 ) -> ClassProcess:  # fmt: skip
     """The process of most posterior density with this structure, at standardised rows.
@@ -91,7 +91,7 @@ def learn(
     directions = None
     if not structure.parts and len(rows) < structure.n_inputs:  # rows of inputs span all that they tell of the slopes
         directions = np.linalg.qr(rows.X.T)[0]
-        rows = ClassRows(rows.X @ directions, rows.counts)
+        rows = DistinctRows(rows.X @ directions, rows.counts)
     prior = class_prior(structure)
     if hold_widths and start is not None:
         for at in structure.widths:
@@ -99,12 +99,12 @@ def learn(
     found = _learn_theta(rows, structure, prior, effort, start, clock, hold_widths)
     if found["inducing"] > effort.most:
         effort = replace(effort, final=max(effort.final, effort.grown))
-    model = settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
+    model = settle_latent(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
     return model if directions is None else replace(model, vectors=directions.T[:0], directions=directions)
 
 
 def _learn_theta(
-    rows: ClassRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock,
+    rows: DistinctRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock,
     hold_widths: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The theta (p,) of most posterior density, the evaluations of the evidence it took, and the inducing rows."""
@@ -122,7 +122,7 @@ class _Objective:
     best theta so far.
     """
 
-    def __init__(self, kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarray):
+    def __init__(self, kernel: LatentKernel, prior: Prior, rows: DistinctRows, Z: np.ndarray):
         self.kernel, self.prior, self.rows, self.Z = kernel, prior, rows, Z
         self.last: Any = None
         self.top, self.cost = -np.inf, 0.0
@@ -133,7 +133,7 @@ class _Objective:
             features = Features(self.kernel, theta, self.rows.X, self.Z)
         except SingularError:
             return -np.inf, prior_slope
-        value, slope, self.last = evidence(features, self.rows.counts, self.rows.base_rates, self.last)
+        value, slope, self.last = latent_evidence(features, self.rows.counts, self.rows.base_rates, self.last)
         if value + density > self.top:
             self.top, self.cost = value + density, self.last.cost(features.left_out)
         return value + density, slope + prior_slope
@@ -142,7 +142,7 @@ class _Objective:
 class _Search:
     """The search for the hyperparameters of some rows."""
 
-    def __init__(self, kernel: LatentKernel, prior: Prior, rows: ClassRows, effort: Effort, clock: Clock):
+    def __init__(self, kernel: LatentKernel, prior: Prior, rows: DistinctRows, effort: Effort, clock: Clock):
         self.kernel, self.prior, self.rows, self.effort, self.clock = kernel, prior, rows, effort, clock
         self.most_cost, self.evaluations = _MOST_COST * rows.weight.sum(), 0
 
@@ -169,7 +169,7 @@ class _Search:
 
     def begin(self, theta: np.ndarray, inducing: int) -> _Objective:
         """The objective with so many inducing rows, chosen at theta (p,)."""
-        Z = self.rows.X[pivots(self.kernel, theta, self.rows.X, inducing, self.effort.whole)]
+        Z = self.rows.X[feature_pivots(self.kernel, theta, self.rows.X, inducing, self.effort.whole)]
         return _Objective(self.kernel, self.prior, self.rows, Z)
 
     def find_start(self) -> np.ndarray:
@@ -212,11 +212,11 @@ class _Search:
         return self.climb(theta, inducing)
 
 
-def settle(
-    rows: ClassRows, kernel: LatentKernel, theta: np.ndarray, effort: Effort, evaluations: int = 0
+def settle_latent(
+    rows: DistinctRows, kernel: LatentKernel, theta: np.ndarray, effort: Effort, evaluations: int = 0
 ) -> ClassProcess:
     """The process at theta with all rows."""
-    Z = rows.X[pivots(kernel, theta, rows.X, effort.final, effort.whole)]
+    Z = rows.X[feature_pivots(kernel, theta, rows.X, effort.final, effort.whole)]
     features = Features(kernel, theta, rows.X, Z)
     found = find_mode(features, rows)
     U, L = (found.u[:, None], found.L[None]) if rows.n_classes == 2 else (found.u, found.L)
@@ -224,7 +224,7 @@ def settle(
     return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, found.gain, evaluations)
 
 
-def find_mode(features: Features, rows: ClassRows) -> binary.BinaryMode | softmax.SoftmaxMode:
+def find_mode(features: Features, rows: DistinctRows) -> binary.BinaryMode | softmax.SoftmaxMode:
     """The mode of the latent functions."""
     logs = np.log(rows.base_rates)
     if rows.n_classes == 2:

@@ -8,16 +8,16 @@ import numpy as np
 
 from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, log_densities
 from relvec.gaussian_process.classes.candidates import ProcessCandidate
-from relvec.gaussian_process.classes.learn import settle
+from relvec.gaussian_process.classes.learn import settle_latent
 from relvec.gaussian_process.classes.model import ClassProcess
-from relvec.gaussian_process.classes.rows import ClassRows
+from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.runtime.clock import Clock
 
 _WORTH = 2.0  # nats, and a standard error, that a refined process must gain
 _VECTOR_GAIN = 0.005  # nats a row that twice the vectors must gain
 
 
-class Record:
+class ClassRecord:
     """Held-out signals of one candidate, fold by fold, of a process that `refine` may have moved by some theta."""
 
     def __init__(self, candidate: ProcessCandidate, moved: np.ndarray | None = None):
@@ -27,7 +27,7 @@ class Record:
         self.models: list[ClassProcess] = []
         self.model: ClassProcess | None = None  # of the fold whose rows it predicts best
 
-    def add(self, model: ClassProcess, test: ClassRows) -> None:
+    def add(self, model: ClassProcess, test: DistinctRows) -> None:
         """What a model that has not seen `test` says there."""
         for moderation, found in self.signals.items():
             found.append(model.signals(test.X, moderation))
@@ -46,7 +46,7 @@ class Record:
         means = np.add.reduceat(self.density, begins) / np.add.reduceat(self.counts.sum(axis=1), begins)
         self.model = self.models[int(np.argmax(means))]
 
-    def refine(self, fold: tuple[ClassRows, ClassRows], clock: Clock, vectors: bool) -> Record:
+    def refine(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock, vectors: bool) -> ClassRecord:
         """The record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
 
         Few inducing rows see long widths only: the evidence of many classes over few of them is largest where
@@ -65,8 +65,10 @@ class Record:
             else:
                 for at in model.kernel.structure.widths:
                     theta[at] -= np.log(2.0)
-            trial = Record(candidate, theta - model.theta + (0.0 if self.moved is None else self.moved))
-            trial.add(settle(train, model.kernel, theta.copy(), replace(effort, final=final), model.evaluations), test)
+            trial = ClassRecord(candidate, theta - model.theta + (0.0 if self.moved is None else self.moved))
+            trial.add(
+                settle_latent(train, model.kernel, theta.copy(), replace(effort, final=final), model.evaluations), test
+            )
             trial.close(test.counts)
             if (trial.density - best.density).sum() <= least:
                 break
@@ -74,10 +76,10 @@ class Record:
         gain = best.density - self.density
         return best if gain.sum() > max(_WORTH, np.sqrt(len(gain)) * gain.std()) else self
 
-    def finish(self, whole: ClassProcess, rows: ClassRows) -> ClassProcess:
+    def finish(self, whole: ClassProcess, rows: DistinctRows) -> ClassProcess:
         """The process of all rows, moved as that of the fold was and with as many vectors."""
         if self.moved is None or self.model is None:
             return whole
         effort = self.candidate.effort
         most = replace(effort, final=max(effort.final, self.model.n_vectors))
-        return settle(rows, whole.kernel, whole.theta + self.moved, most, whole.evaluations)
+        return settle_latent(rows, whole.kernel, whole.theta + self.moved, most, whole.evaluations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relvec.gaussian_process.classes.rows import ClassRows
+from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.priors import default_prior
@@ -22,7 +22,7 @@ _NOISE = 0.5  # variance in the start, of one that is half the signal's
 _WORTH = 5.0  # nats that must be gained over noise alone
 
 
-def regress_on_classes(structure: Structure, rows: ClassRows, start: np.ndarray, clock: Clock) -> np.ndarray | None:
+def regress_on_classes(structure: Structure, rows: DistinctRows, start: np.ndarray, clock: Clock) -> np.ndarray | None:
     """Theta (p,) with the widths of most evidence where indicators of the classes are targets.
 
     The search begins at shifted widths of `start` (p,), whose amplitudes are left. None where all seems to be noise.
@@ -47,7 +47,7 @@ def regress_on_classes(structure: Structure, rows: ClassRows, start: np.ndarray,
     return None if gain < _WORTH else theta[:-1]
 
 
-def _indicators(rows: ClassRows) -> list[Rows]:
+def _indicators(rows: DistinctRows) -> list[Rows]:
     """Standardised indicators of the classes as targets; of two classes one is enough."""
     weight, found = rows.weight, []
     for count in rows.counts.T[rows.n_classes == 2 :]:

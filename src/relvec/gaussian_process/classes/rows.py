@@ -18,7 +18,7 @@ _FEW = 50  # distinct rows
 
 
 @dataclass(frozen=True, eq=False)
-class ClassRows:
+class DistinctRows:
     """Merged rows: inputs X (n, d), the weight of each class at each row, counts (n, K), and the group (n,) of each."""
 
     X: np.ndarray
@@ -54,21 +54,21 @@ class ClassRows:
         """The log-likelihood of the base rates."""
         return float(self.counts.sum(0) @ np.log(self.base_rates))
 
-    def take(self, index: np.ndarray | slice) -> ClassRows:
+    def take(self, index: np.ndarray | slice) -> DistinctRows:
         """Return some of the rows."""
-        return ClassRows(self.X[index], self.counts[index], None if self.group is None else self.group[index])
+        return DistinctRows(self.X[index], self.counts[index], None if self.group is None else self.group[index])
 
 
-def merge(
+def merge_equal_rows(
     X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None,
     groups: np.ndarray | None = None,
-) -> ClassRows:  # fmt: skip
+) -> DistinctRows:  # fmt: skip
     """Return the rows, those with equal inputs made one, in the order of a hash of the inputs.
 
     X (N, d), labels (N,) from 0 to n_classes - 1, weights (N,): rows of none are left out, groups (N,): those that
     share a row become one.
 
-    >>> rows = merge(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 1]), 2)
+    >>> rows = merge_equal_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 1]), 2)
     >>> sorted(zip(rows.X[:, 0].tolist(), rows.counts.tolist()))
     [(1.0, [1.0, 1.0]), (2.0, [0.0, 1.0])]
     """
@@ -83,10 +83,10 @@ def merge(
     counts = np.zeros((int(new.sum()), n_classes))
     np.add.at(counts, (group, labels), w)
     joined = None if groups is None else join_labels(group, np.asarray(groups)[kept][order])[new]
-    return ClassRows(X[new], counts, joined)
+    return DistinctRows(X[new], counts, joined)
 
 
-def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
+def standardise_rows(rows: DistinctRows) -> tuple[DistinctRows, Units]:
     """Rows of weighted mean zero and variance one; columns that are constant or repeat another are left out.
 
     Their order is that of a hash of what they are now: units do not change it.
@@ -95,24 +95,24 @@ def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
     return _ordered(X, rows), units
 
 
-def scale(rows: ClassRows, lengths: np.ndarray) -> tuple[ClassRows, Units]:
-    """Rows in units of given lengths (d,), ordered as by `standardise`."""
+def scale(rows: DistinctRows, lengths: np.ndarray) -> tuple[DistinctRows, Units]:
+    """Rows in units of given lengths (d,), ordered as by `standardise_rows`."""
     units = Units(np.arange(rows.X.shape[1]), np.zeros(rows.X.shape[1]), lengths)
     X: np.ndarray = units.inputs(rows.X)
     return _ordered(X, rows), units
 
 
-def _ordered(X: np.ndarray, rows: ClassRows) -> ClassRows:
+def _ordered(X: np.ndarray, rows: DistinctRows) -> DistinctRows:
     order = np.lexsort(order_keys(X, rows.weight))
     return replace(rows, X=X).take(order)
 
 
-def few_differ(rows: ClassRows) -> bool:
+def few_differ(rows: DistinctRows) -> bool:
     """Whether the table has so few distinct rows that new ones will be copies, which no held-out row stands for."""
     return len(rows) < _FEW and rows.weight.sum() > 2.0 * len(rows)
 
 
-def deal_fold(rows: ClassRows, n_folds: int, k: int) -> tuple[ClassRows, ClassRows]:
+def deal_fold(rows: DistinctRows, n_folds: int, k: int) -> tuple[DistinctRows, DistinctRows]:
     """Return rows to learn from, and rows held out, of fold k: the classes spread evenly, copies and groups together.
 
     Groups, of one row each where there are none, are taken class by class (the class of most weight in the group), in

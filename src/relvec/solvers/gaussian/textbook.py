@@ -76,10 +76,10 @@ def _choose(problem: Problem, model: GaussianModel, stats: Statistics, s, q, sel
         useful[a] = ~(np.abs(np.log(target[a] / alpha)) < SMALL)
     gains = gain_add(s, q)
     gains[a] = gain_reestimate(alpha, s[a], q[a])
-    return choose(useful, gains, problem.order, stats.position, problem.rng, select)
+    return choose_move(useful, gains, problem.order, stats.position, problem.rng, select)
 
 
-def choose(
+def choose_move(
     useful: np.ndarray, gains: np.ndarray, ranks: np.ndarray, position: int, rng: np.random.Generator, select: str
 ) -> int | None:
     """One of the actions that change something (M,): of largest gain, a random one, or the next in order."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.inference.evidence import gain_add, gain_reestimate, optimal_alpha
-from relvec.solvers.gaussian.textbook import SMALL, choose
+from relvec.solvers.gaussian.textbook import SMALL, choose_move
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import Scan, scan
 from relvec.solvers.laplace.search import ModelInSearch
@@ -67,4 +67,4 @@ def _choose(
         changes = ~(np.abs(np.log(target / model.alpha)) < SMALL)
     gains = np.concatenate([gain_reestimate(model.alpha, s, q), gain_add(S, Q)])
     ranks = np.concatenate([problem.rank(model.active), problem.rank(found.units)])
-    return choose(np.concatenate([changes, outside]), gains, ranks, memory.position, problem.rng, select)
+    return choose_move(np.concatenate([changes, outside]), gains, ranks, memory.position, problem.rng, select)
