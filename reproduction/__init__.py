@@ -20,7 +20,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def select(names: list[str]) -> list[Experiment]:
-    """The experiments of these names, or whose names begin with them ("T01", "T01-table-4.4.1"); all for none.
+    """Return the experiments of these names, or whose names begin with them ("T01", "T01-table-4.4.1"); all for none.
 
     >>> [e.name for e in select(["T01-figure-1"])]
     ['T01-figure-1']

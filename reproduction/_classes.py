@@ -51,14 +51,14 @@ def mixture_sample(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
 
 
 def pair(sample: Any, width: float, rng: np.random.Generator) -> tuple[SVC, RVC, tuple[np.ndarray, ...]]:
-    """The SVM and the RVM of one draw, and the draw."""
+    """Return the SVM and the RVM of one draw, and the draw."""
     drawn = sample(rng)
     X, y = drawn[:2]
     return _svm.classifier(X, y, [width], rng), RVC(width=width).fit(X, y), drawn
 
 
 def pair_draw(sample: Any, width: float, rng: np.random.Generator) -> dict[str, float]:
-    """What is measured on one draw."""
+    """Return what is measured on one draw."""
     svm, rvm, (_, _, Z, z) = pair(sample, width, rng)
     return {
         "error": percent_wrong(rvm, Z, z),
@@ -82,7 +82,7 @@ def mixture(context: Context) -> Outcome:
 
 
 def boundary_figure(sample: Any, width: float, context: Context) -> Any:
-    """The SVM's and the RVM's boundary on the first draw, vectors circled."""
+    """Return the SVM's and the RVM's boundary on the first draw, vectors circled."""
     svm, rvm, (X, y, _, _) = pair(sample, width, context.rng())
     low, high = X.min(axis=0) - 0.2, X.max(axis=0) + 0.2
     a, b = np.meshgrid(np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120))
@@ -105,7 +105,7 @@ def boundary_figure(sample: Any, width: float, context: Context) -> Any:
 
 
 def search_width(X: np.ndarray, y: np.ndarray, widths: Sequence[float], folds: int, rng: np.random.Generator) -> float:
-    """The width of least log loss in cross-validation, from wide to narrow until it has risen twice in a row.
+    """Return the width of least log loss in cross-validation, from wide to narrow until it has risen twice in a row.
 
     Of a few hundred rows the share of errors decides between hardly any two widths; the log loss tells them apart.
     Every fit is searched as thoroughly as the last: a single path of the search ends early at wide kernels.
@@ -120,12 +120,12 @@ def search_width(X: np.ndarray, y: np.ndarray, widths: Sequence[float], folds: i
 
 
 def scaled_widths(d: int) -> list[float]:
-    """The widths tried for d standardised inputs."""
+    """Return the widths tried for d standardised inputs."""
     return [float(f * np.sqrt(d)) for f in WIDTH_FACTORS]
 
 
 def benchmark_row(name: str, context: Context) -> Outcome:
-    """The first splits of one data set of Ratsch et al., at the median of the widths (and C) of the first five."""
+    """Fit the first splits of one data set of Ratsch et al., at the median of the widths (and C) of the first five."""
     data = context.data(name)
     tasks = {f"choice {i}": partial(_choice, data, i, context.rng(i)) for i in range(min(5, context.draws))}
     choices = stacked(context.parts(tasks))
@@ -157,7 +157,7 @@ def _every_svm(data: dict[str, np.ndarray], i: int) -> dict[str, list[float]]:
 
 
 def other_svm(tried: dict[str, np.ndarray], settings: list[tuple[float, float]], vectors: float) -> dict[str, str]:
-    """What the SVM has at other widths and C, on the first splits: of least error, and nearest to these vectors."""
+    """Try other widths and C of the SVM on the first splits: those of least error, and nearest to these vectors."""
     error, kept = tried["error"].mean(axis=0), tried["vectors"].mean(axis=0)
     near, best = int(np.abs(kept - vectors).argmin()), int(error.argmin())
     shown = [
@@ -177,7 +177,7 @@ def _rows(data: dict[str, np.ndarray], i: int) -> tuple[np.ndarray, ...]:
 
 
 def _choice(data: dict[str, np.ndarray], i: int, rng: np.random.Generator) -> dict[str, float]:
-    """What cross-validation on the training rows of split i chooses."""
+    """Return what cross-validation on the training rows of split i chooses."""
     X, y, _, _ = _rows(data, i)
     tried = scaled_widths(X.shape[1])
     width, svm = search_width(X, y, tried, 5, rng), _svm.choose_classifier(X, y, tried, rng)

@@ -90,7 +90,7 @@ class Clock:
         return sum(self.expected[i + 1 :]) * rate
 
     def display(self, head: str, i: int):
-        """A line that counts the parts, rewritten in place, on a terminal only."""
+        """Write a line that counts the parts, again and again in place, on a terminal only."""
         if not sys.stderr.isatty():
             return None
         start = time.perf_counter()
@@ -120,5 +120,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def _start_line(head: str) -> str:
-    """The beginning of a line written once more, on a terminal."""
+    """Write the beginning of a line once more, on a terminal."""
     return f"\r\033[K{head}" if sys.stderr.isatty() else ""

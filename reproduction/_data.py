@@ -27,7 +27,7 @@ class Dataset:
     openml: int | None = None  # OpenML's number, where X and y alone are what the experiments need
 
     def load(self, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
-        """The arrays, from `data_dir`, RELVEC_DATA or OpenML; MissingData tells what to do."""
+        """Return the arrays, from `data_dir`, RELVEC_DATA or OpenML; MissingData tells what to do."""
         folder = data_dir or os.environ.get("RELVEC_DATA") or None
         path = None if folder is None else Path(folder) / f"{self.name}.npz"
         if path is not None and path.is_file():
@@ -134,5 +134,5 @@ DATASETS = {
 
 
 def load(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
-    """The arrays of the data set `name`; MissingData says how to get it where it is not there."""
+    """Return the arrays of the data set `name`; MissingData says how to get it where it is not there."""
     return DATASETS[name].load(data_dir)

@@ -33,7 +33,7 @@ def digits(context: Context) -> Digits:
 
 
 def smoothed(data: Digits) -> Digits:
-    """The images after a Gaussian filter of SMOOTH pixels."""
+    """Return the images after a Gaussian filter of SMOOTH pixels."""
     X, y, Z, z = data
     shape = (-1, int(np.sqrt(X.shape[1])), X.shape[1] // int(np.sqrt(X.shape[1])))
     X, Z = (gaussian_filter(A.reshape(shape), (0.0, SMOOTH, SMOOTH)).reshape(A.shape) for A in (X, Z))
@@ -71,7 +71,7 @@ def rvm_digit(data: Digits, width: float, k: int) -> dict[str, Any]:
 
 
 def svm_digit(data: Digits, width: float, C: float, k: int) -> dict[str, Any]:
-    """The same by an SVM."""
+    """Return the same by an SVM."""
     X, y, Z, _ = data
     model = SVC(C=C, gamma=_svm.gamma(width), cache_size=500).fit(X, y == k)
     return {"outputs": model.decision_function(Z).round(6), "vectors": model.support_}
@@ -107,7 +107,7 @@ def usps(context: Context) -> Outcome:
 
 
 def choose(data: Digits, context: Context) -> tuple[float, float, float]:
-    """The RVM's width of least held-out log loss, and the SVM's width and C of fewest held-out errors."""
+    """Return the RVM's width of least held-out log loss, and the SVM's width and C of fewest held-out errors."""
     two = halves(data, context)
     settings = [(w, C) for w in WIDTHS for C in CS]
     rvm = {f"width {w:g}, half {i}": partial(rvm_loss, h, w) for w in WIDTHS for i, h in enumerate(two)}
@@ -123,12 +123,12 @@ def choose(data: Digits, context: Context) -> tuple[float, float, float]:
 
 
 def rvm_tasks(data: Digits, width: float) -> dict[str, Any]:
-    """The ten RVMs of one width."""
+    """Return the ten RVMs of one width."""
     return {f"digit {k}, width {width:g}": partial(rvm_digit, data, width, k) for k in range(10)}
 
 
 def svm_tasks(data: Digits, width: float, C: float) -> dict[str, Any]:
-    """The ten SVMs of one setting."""
+    """Return the ten SVMs of one setting."""
     return {f"SVM, digit {k}, {width:g}, {C:g}": partial(svm_digit, data, width, C, k) for k in range(10)}
 
 
@@ -142,7 +142,7 @@ def count_support_vectors(data: Digits) -> list[int]:
 
 
 def checked_images(counts: dict[str, list[int]]) -> str:
-    """What an SVM, which has one solution, says of the images that the papers used."""
+    """Return what an SVM, which has one solution, says of the images that the papers used."""
     listed = "; ".join(f"images {words}: {', '.join(map(str, found))}" for words, found in counts.items())
     return (
         f"support vectors at the widths {', '.join(f'{w:g}' for w in WIDTHS)} with C = {CS[-1]:g}, where 2540 are "
@@ -151,7 +151,7 @@ def checked_images(counts: dict[str, list[int]]) -> str:
 
 
 def vectors_figure(data: Digits, kept: list[list[int]]) -> Any:
-    """The first relevance vectors of each digit's classifier; those of other digits are tinted."""
+    """Return the first relevance vectors of each digit's classifier; those of other digits are tinted."""
     X, y = data[:2]
     figure = new_figure(9.0, 6.2)
     axes = figure.subplots(10, 15)
@@ -194,12 +194,12 @@ def section_5_2(context: Context) -> Outcome:
 
 
 def normalised_means(context: Context) -> Outcome:
-    """The mean of the eight rows."""
+    """Return the mean of the eight rows."""
     return normalised({name: (_measured(name, context), published) for name, (_, published) in ROWS.items()})
 
 
 def _measured(name: str, context: Context) -> Outcome:
-    """A row of the table within another experiment: what is measured already is not measured again."""
+    """Return a row of the table within another experiment: what is measured already is not measured again."""
     return context.outcome_of(next(e for e in (*_classes.T01, *T01) if e.name == f"{TABLE}-{name}"))
 
 

@@ -130,33 +130,33 @@ class Context:
     shared: list[Part] = field(default_factory=list)  # those of other experiments that it rests on too
 
     def rng(self, draw: int = 0) -> np.random.Generator:
-        """The random numbers of a draw."""
+        """Return the random numbers of a draw."""
         return np.random.default_rng([self.seed, crc32(self.name.encode()), draw])
 
     def data(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a data set; MissingData where it is not there."""
+        """Return the arrays of a data set; MissingData where it is not there."""
         return _data.load(name, self.data_dir)
 
     def named(self, name: str) -> Context:
-        """The same draws under another experiment's name, whose random numbers and parts are shared."""
+        """Return the same draws under another experiment's name, whose random numbers and parts are shared."""
         return replace(self, name=name)
 
     def outcome_of(self, experiment: Experiment) -> Outcome:
-        """What another experiment finds with its own number of draws; nothing is measured twice."""
+        """Return what another experiment finds with its own number of draws; nothing is measured twice."""
         draws = experiment.quick if self.count is None else self.count(experiment)
         return experiment.run(replace(self, name=experiment.name, draws=draws, used=self.shared))
 
     def repeat(self, function: Draw, label: str = "draw") -> dict[str, np.ndarray]:
-        """What function(rng) measures on every draw: name -> (draws,). The function must be picklable."""
+        """Return what function(rng) measures on every draw: name -> (draws,). The function must be picklable."""
         tasks = {f"{label} {i}": partial(function, self.rng(i)) for i in range(self.draws)}
         return stacked(self.parts(tasks))
 
     def one(self, key: str, function: Callable[[], Any]) -> Any:
-        """What function() measures, once."""
+        """Return what function() measures, once."""
         return self.parts({key: function}, all_needed=True)[0].value
 
     def parts(self, tasks: Mapping[str, Callable[[], Any]], *, all_needed: bool = False) -> list[Part]:
-        """What every task() returns (numbers, texts, lists, dictionaries of them), in their order.
+        """Return what every task() returns (numbers, texts, lists, dictionaries of them), in their order.
 
         Tasks finished in an earlier run are not run again. Where nothing is to be measured, those up to the first
         that is missing are taken, or `NothingKept` is raised if all are needed.
@@ -219,7 +219,7 @@ class Outcome:
     explained: Mapping[str, str] = field(default_factory=dict)
 
     def draws(self, name: str) -> np.ndarray:
-        """The draws (n,) of one measured number."""
+        """Return the draws (n,) of one measured number."""
         return np.atleast_1d(np.asarray(self.values[name], dtype=float))
 
 

@@ -24,7 +24,7 @@ def fits_figure(
 
 
 def pair_figure(svm: Any, rvm: Any, X: np.ndarray, t: np.ndarray, truth: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The support (left) and relevance (right) vector functions of one input X (n, 1), vectors circled."""
+    """Return the support (left) and relevance (right) vector functions of one input X (n, 1), vectors circled."""
     figure = new_figure(12.0, 4.0)
     left, right = figure.subplots(1, 2, sharey=True)
     x = np.linspace(X.min(), X.max(), 400)[:, None]

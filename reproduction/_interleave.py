@@ -95,7 +95,7 @@ def _climb_at_fixed_precisions(
 def evidence_and_gradient(
     basis: Basis, setting: WidthProblem, models: list, settle: bool
 ) -> tuple[list[EvaluatedModel], np.ndarray]:
-    """The evidence of each target's model, and the derivative of their sum with respect to theta (p,)."""
+    """Return the evidence of each target's model, and the derivative of their sum with respect to theta (p,)."""
     columns = [Columns.of(basis, t.atoms(m)) for t, m in zip(setting.targets, models, strict=True)]
     return _evidence_and_gradient(columns, basis.theta, setting, models, settle)
 
@@ -128,7 +128,7 @@ def _all_atoms(basis: Basis, setting: WidthProblem, target: GaussianTarget) -> S
 
 
 def _updated(basis: Basis, setting: WidthProblem, target: GaussianTarget, model: Start) -> Start:
-    """The model after one update of T01 eq. (16)-(18), without the atoms whose precision has become large."""
+    """Return the model after one update of T01 eq. (16)-(18), without the atoms whose precision has become large."""
     C = _design(Columns.of(basis, model.active), basis.theta, setting).columns(slice(None))
     p = gaussian(C, target.root * target.target, target.rest, target.n_samples, model.alpha, model.beta)
     beta = p.beta

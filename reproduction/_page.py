@@ -124,7 +124,7 @@ _GROUPS = {"better": "better", "within two standard errors": "within", "worse": 
 
 
 def page(record: dict[str, Any], folder: Path) -> str:
-    """The page on a record (`_results.record`), with the figures of `folder`."""
+    """Return the page on a record (`_results.record`), with the figures of `folder`."""
     experiments = record["experiments"]
     papers = list(dict.fromkeys(map(_paper, experiments)))
     links = "".join(f'<a href="#{p}">{p}</a>' for p in papers) + '<a href="#machine">machine and versions</a>'
@@ -173,7 +173,7 @@ def _chip(row: dict[str, Any]) -> str:
 
 
 def _numbers(experiments: Sequence[dict[str, Any]], papers: Sequence[str]) -> str:
-    """The summary table with its filters, which the script unhides."""
+    """Return the summary table with its filters, which the script unhides."""
     chips = "".join(
         f'<button value="{p}" aria-pressed="{"false" if p else "true"}">{p or "all papers"}</button>'
         for p in ("", *papers)
@@ -214,7 +214,7 @@ def _lines(experiments: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _number(key: Any, shown: Any = None) -> str:
-    """A cell that is sorted by its number."""
+    """Return a cell that is sorted by its number."""
     order = repr(key) if isinstance(key, float) else key
     return f'<td class=n data-key="{text(order)}">{text(key if shown is None else shown)}</td>'
 
@@ -258,7 +258,7 @@ def _list(title: str, sentences: Sequence[str]) -> str:
 
 
 def _figure(name: str, title: str, folder: Path, words: str = "") -> str:
-    """A picture inside the page; a large drawing as PNG."""
+    """Return a picture inside the page; a large drawing as PNG."""
     drawing, kind = folder / f"{name}.svg", "svg+xml"
     if drawing.stat().st_size > LARGE:
         drawing, kind = folder / f"{name}.png", "png"

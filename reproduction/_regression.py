@@ -55,14 +55,14 @@ def boston(data: Mapping[str, np.ndarray], rng: np.random.Generator) -> Table:
 
 
 def standardised(table: Table) -> Table:
-    """Inputs of zero mean and unit variance over the training rows."""
+    """Return inputs of zero mean and unit variance over the training rows."""
     X, t, X_test, t_test = table
     scaler = StandardScaler().fit(X)
     return scaler.transform(X), t, scaler.transform(X_test), t_test
 
 
 def widths(d: int) -> list[float]:
-    """The single widths tried for d inputs: one input is the sinc's, several are standardised."""
+    """Return the single widths tried for d inputs: one input is the sinc's, several are standardised."""
     return list(SINC_WIDTHS) if d == 1 else [float(f * np.sqrt(d)) for f in FACTORS]
 
 
@@ -83,13 +83,13 @@ def drawn(sample: Sampler, rng: np.random.Generator) -> Table:
 
 
 def error_of(model: Any, X_test: np.ndarray, t_test: np.ndarray) -> float:
-    """The mean squared error; for the sinc ten times its root, the scale of the table."""
+    """Return the mean squared error; for the sinc ten times its root, the scale of the table."""
     squared = float(np.mean((model.predict(X_test) - t_test) ** 2))
     return squared if X_test.shape[1] > 1 else 10.0 * squared**0.5
 
 
 def one_width(X: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> float:
-    """The single width of least squared error in five folds."""
+    """Return the single width of least squared error in five folds."""
     folds = KFold(5, shuffle=True, random_state=int(rng.integers(2**31)))
     grid = {"width": widths(X.shape[1])}
     search = GridSearchCV(RVR(solver=OWN_UPDATE), grid, cv=folds, scoring="neg_mean_squared_error", refit=False)
@@ -126,7 +126,7 @@ def rows(name: str, context: Context) -> Outcome:
 
 
 def sparser_svm(values: Mapping[str, np.ndarray]) -> str:
-    """What the number of support vectors depends on."""
+    """Return what the number of support vectors depends on."""
     return (
         "the number follows from epsilon, which cross-validation hardly determines: the SVM of the largest epsilon "
         "whose cross-validated error is within one standard error of the least has "
@@ -135,7 +135,7 @@ def sparser_svm(values: Mapping[str, np.ndarray]) -> str:
 
 
 def sinc_figure(name: str, context: Context) -> Any:
-    """The fit to the first draw."""
+    """Return the fit to the first draw."""
     rng = context.rng()
     X, t, _, _ = sampler(name, context)(rng)
     model = RVR(width=one_width(X, t, rng), solver=OWN_UPDATE).fit(X, t)
@@ -163,7 +163,7 @@ def other_width(name: str, found: Mapping[str, np.ndarray]) -> str:
 
 
 def price_of_the_width(name: str, values: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> str:
-    """What the choice of the width costs, on the draws made at every width."""
+    """Return what the choice of the width costs, on the draws made at every width."""
     n = len(found["error"])
     return (
         f"not for the width alone: on the first {n} draws the RVM errs {values['error'][:n].mean():.4g}, at the width "
@@ -185,7 +185,7 @@ def widths_figure(name: str, found: Mapping[str, np.ndarray]) -> Any:
 
 
 def measured(name: str, context: Context) -> Outcome:
-    """A row of the table within another experiment: what is measured already is not measured again."""
+    """Return a row of the table within another experiment: what is measured already is not measured again."""
     return context.outcome_of(next(e for e in T01 if e.name == f"{TABLE}-{name}"))
 
 
@@ -193,7 +193,7 @@ def measured(name: str, context: Context) -> Outcome:
 
 
 def normalised_means(context: Context) -> Outcome:
-    """The mean of the five rows."""
+    """Return the mean of the five rows."""
     return normalised({name: (measured(name, context), ROWS[name][1]) for name in MEAN_ROWS})
 
 
@@ -273,12 +273,12 @@ COSTS = {"friedman-1": (6, 7.0), "friedman-2": (6, 5.0), "friedman-3": (6, 6.0),
 
 
 def published(name: str, where: str) -> dict[str, Published]:
-    """The published numbers of one row."""
+    """Return the published numbers of one row."""
     return {q: Published(v, where, draws=100) for q, v in zip(QUANTITIES, ROWS[name][1], strict=True)}
 
 
 def means(error: str, vectors: str, draws: int) -> dict[str, Published]:
-    """The published normalised means, which both comparisons are held against."""
+    """Return the published normalised means, which both comparisons are held against."""
     published = {"error": error, "vectors": vectors}
     return {
         f"{q} over {whose} SVM's": Published(v, "table", draws=draws) for whose in BASES for q, v in published.items()

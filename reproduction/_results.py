@@ -81,7 +81,7 @@ class Result:
         return "failed" if self.failed else "skipped" if self.outcome is None else "measured"
 
     def rows(self) -> list[Row]:
-        """The published numbers in their order, then what else was measured."""
+        """Return the published numbers in their order, then what else was measured."""
         if self.outcome is None:
             return []
         published = self.experiment.published
@@ -89,7 +89,7 @@ class Result:
         return [self._row(name) for name in (*names, *(n for n in self.outcome.values if n not in published))]
 
     def why(self, row: Row) -> str:
-        """The reason of a number that is worse; empty for others."""
+        """Return the reason of a number that is worse; empty for others."""
         if row.verdict is not Verdict.WORSE or self.outcome is None:
             return ""
         return self.outcome.explained.get(row.quantity, "not explained")
@@ -153,7 +153,7 @@ def _once(parts: Sequence[Part]) -> list[Part]:
 
 
 def table(results: Iterable[Result]) -> str:
-    """The rows as text, followed by the assumptions and notes of every experiment."""
+    """Return the rows as text, followed by the assumptions and notes of every experiment."""
     results = list(results)
     header = ("experiment", "number", "published", "ours ± s.e.", "verdict", "CPU s")
     lines, blocks = [header], []
@@ -276,7 +276,7 @@ def _described(result: Result, figures: list[str]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """The day, the machine and the versions."""
+    """Return the day, the machine and the versions."""
     found = {
         "day": date.today().isoformat(),
         "relvec": __version__,
@@ -294,7 +294,7 @@ def machine() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -303,12 +303,12 @@ def _processor() -> str:
 
 
 def write_json(found: dict[str, Any], path: Path) -> None:
-    """The record as a file."""
+    """Return the record as a file."""
     path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_figures(result: Result, folder: Path) -> list[str]:
-    """The figures of one experiment as PNG and SVG, and their names without ending; needs matplotlib."""
+    """Return the figures of one experiment as PNG and SVG, and their names without ending; needs matplotlib."""
     if result.outcome is None:
         return []
     figures = dict(result.outcome.figures)
@@ -333,6 +333,6 @@ def write_overview(found: dict[str, Any], folder: Path) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """A figure as PNG and as SVG; `path` has no ending."""
+    """Return a figure as PNG and as SVG; `path` has no ending."""
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=110)
     figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})

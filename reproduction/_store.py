@@ -35,7 +35,7 @@ class Store:
         self._parts: dict[str, dict[str, Part]] = {}
 
     def find(self, experiment: str, key: str) -> Part | None:
-        """The part, or None where it was not finished yet."""
+        """Return the part, or None where it was not finished yet."""
         return self._of(experiment).get(key)
 
     def keep(self, experiment: str, key: str, part: Part) -> Part:

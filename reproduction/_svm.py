@@ -30,12 +30,12 @@ def gamma(width: float) -> float:
 
 
 def regressor(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> Any:
-    """The SVR of least squared error in five folds, refitted: for targets of any scale."""
+    """Return the SVR of least squared error in five folds, refitted: for targets of any scale."""
     return regressors(X, t, widths, rng)[0]
 
 
 def regressors(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> tuple[Any, Any]:
-    """That SVR, and the one of the largest epsilon whose error is within one standard error of the least."""
+    """Return that SVR, and the one of the largest epsilon whose error is within one standard error of the least."""
     mean, unit = float(t.mean()), float(t.std())
     grid = {"C": [1.0, 10.0, 100.0], "epsilon": list(EPSILONS), "gamma": [gamma(w) for w in widths]}
     search = GridSearchCV(SVR(), grid, cv=_folds(rng), scoring="neg_mean_squared_error").fit(X, (t - mean) / unit)
@@ -47,7 +47,7 @@ def regressors(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.ra
 
 
 def spline_regressor(kernel: Any, X: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> SVR:
-    """The same with another kernel, whose scale is left alone."""
+    """Return the same with another kernel, whose scale is left alone."""
     grid = {"C": list(SPLINE_CS), "epsilon": list(SPLINE_EPSILONS)}
     search = GridSearchCV(SVR(kernel=kernel, max_iter=200_000), grid, cv=_folds(rng), scoring="neg_mean_squared_error")
     with warnings.catch_warnings():
@@ -76,12 +76,12 @@ def choose_classifier(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng
 
 
 def classifier(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> SVC:
-    """The SVC at the chosen C and width."""
+    """Return the SVC at the chosen C and width."""
     return SVC(**choose_classifier(X, y, widths, rng)).fit(X, y)
 
 
 def classifiers(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> tuple[SVC, SVC]:
-    """That SVC, and the one of fewest vectors of those whose error is within one standard error of the least."""
+    """Return that SVC, and the one of fewest vectors of those whose error is within one standard error of the least."""
     search = _class_search(X, y, widths, rng)
     near = [SVC(**search.cv_results_["params"][i]).fit(X, y) for i in _near(search)]
     return SVC(**search.best_params_).fit(X, y), min(near, key=lambda model: len(model.support_))
@@ -94,7 +94,7 @@ def _class_search(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np
 
 
 def _near(search: GridSearchCV) -> np.ndarray:
-    """Settings whose score is within one standard error of the best one's."""
+    """Return settings whose score is within one standard error of the best one's."""
     score, spread = search.cv_results_["mean_test_score"], search.cv_results_["std_test_score"]
     return np.flatnonzero(score >= score.max() - spread[search.best_index_] / np.sqrt(5.0))
 

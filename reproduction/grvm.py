@@ -56,7 +56,7 @@ def left_out(X: np.ndarray, y: np.ndarray, width: float, left: list[np.ndarray])
     Phi = np.column_stack([Gaussian(width=width)(X, X), np.ones(n)])
 
     def searched(rows: np.ndarray, start: Any) -> tuple[Any, np.ndarray]:
-        """The model on some rows, whose atoms are numbered as the rows, and its weights (n + 1,)."""
+        """Return the model on some rows, whose atoms are numbered as the rows, and its weights (n + 1,)."""
         atoms = np.append(rows, n)
         problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), y[rows].astype(float), np.ones(len(rows)),
                                  Bernoulli(), np.zeros(0, dtype=np.intp))  # fmt: skip
@@ -81,7 +81,7 @@ def left_out(X: np.ndarray, y: np.ndarray, width: float, left: list[np.ndarray])
 
 
 def rvm_by_validation(X: np.ndarray, y: np.ndarray, left: list[np.ndarray]) -> RVC:
-    """The machine at the width of fewest rows wrong when left out; equals are told apart by their log loss."""
+    """Return the machine at the width of fewest rows wrong when left out; equals are told apart by their log loss."""
     widths = [float(f * np.sqrt(X.shape[1])) for f in FACTORS]
     sign, scores = 2 * y - 1, []
     for width in widths:
@@ -105,7 +105,7 @@ def svm_left_out(X: np.ndarray, y: np.ndarray, C: float, gamma: float, left: lis
 
 
 def svm_by_validation(X: np.ndarray, y: np.ndarray, left: list[np.ndarray]) -> SVC:
-    """The support vector machine at the width and C of fewest rows wrong when left out, the widest of equals."""
+    """Return the support vector machine at the width and C of fewest rows wrong when left out, the widest of equals."""
     choices = [(C, 1.0 / (factor**2 * X.shape[1])) for factor in FACTORS[::-1] for C in PENALTIES]
     C, gamma = min(choices, key=lambda choice: float(svm_left_out(X, y, choice[0], choice[1], left).mean()))
     return SVC(C=C, gamma=gamma).fit(X, y)
@@ -130,12 +130,12 @@ def table_draw(X: np.ndarray, y: np.ndarray, size: int, exact: bool, rng: np.ran
 
 
 def n_vectors(model: Any) -> int:
-    """Number of support vectors, or of kernels."""
+    """Return the number of support vectors, or of kernels."""
     return len(model.support_) if isinstance(model, SVC) else len(model.centres_)
 
 
 def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, WidthProblem]:
-    """A dictionary of Gaussians and a constant on the rows X, and two classes to learn from."""
+    """Return a dictionary of Gaussians and a constant on the rows X, and two classes to learn from."""
     dictionary = Concat((KernelBasis(Gaussian(width=width)), Bias())).bind(X)
     problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), y.astype(float), np.ones(len(X)), Bernoulli(),
                              np.zeros(0, dtype=np.intp))  # fmt: skip
@@ -156,7 +156,7 @@ def section_5_curvature(placed: Placed) -> np.ndarray:
 
 
 def section_5_evidence(placed: Placed) -> float:
-    """The evidence over weights and centres with `section_5_curvature`, in a box whose side is V^(1/d)."""
+    """Return the evidence over weights and centres with `section_5_curvature`, in a box whose side is V^(1/d)."""
     if not len(placed.Z):
         return placed.value
     space, width = placed.space, grvm.kernel_profiles(placed)[0][-1]
@@ -166,7 +166,7 @@ def section_5_evidence(placed: Placed) -> float:
 
 
 def section_5_width(X: np.ndarray, y: np.ndarray) -> float:
-    """The width of `FACTORS` of most evidence where every centre is one variable and nothing is mixed (section 5)."""
+    """Find the width of `FACTORS` of most evidence with one variable a centre and nothing mixed (section 5)."""
     widths = [float(f * np.sqrt(X.shape[1])) for f in FACTORS]
     with one_thread():
         placed = [grvm_widths.train_at_width(*setting(X, y, width)) for width in widths]
@@ -194,7 +194,7 @@ def table_row(name: str, size: int, context: Context) -> Outcome:
 
 
 def split_spread(name: str, values: dict[str, np.ndarray]) -> dict[str, str]:
-    """What one split says of the errors: their range over ours, and the machines beside the SVM on the same splits."""
+    """Compare the errors of single splits: their range over ours, and our machines beside the SVM on them."""
     errors = dict(zip(_MACHINES, map(float, _TABLE[name][3]), strict=True))
     svm, explained = values["error, SVM LOO"], {}
     for machine in ("RVM LOO", "RVM ME"):
@@ -304,7 +304,7 @@ def mixture(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixture_models(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """The three machines of figures 3 to 5 at sigma = 1."""
+    """Return the three machines of figures 3 to 5 at sigma = 1."""
     width = float(np.sqrt(2.0))
     return {
         "SVM": SVC(C=1.0, gamma=0.5).fit(X, y),
@@ -329,7 +329,7 @@ def figures_3_to_5(context: Context) -> Outcome:
 
 
 def mixture_figure(context: Context) -> Any:
-    """The machines on the first draw: boundaries, and vectors as circles."""
+    """Return the machines on the first draw: boundaries, and vectors as circles."""
     X, y = mixture(200, context.rng())
     low, high = X.min(axis=0) - 0.2, X.max(axis=0) + 0.2
     a, b = np.meshgrid(np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120))

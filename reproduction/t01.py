@@ -27,19 +27,19 @@ def plane(X: np.ndarray) -> np.ndarray:
 
 
 def grid(n: int) -> np.ndarray:
-    """The n x n grid over [-10, 10]^2 as rows (n^2, 2)."""
+    """Return the n x n grid over [-10, 10]^2 as rows (n^2, 2)."""
     line = np.linspace(-10.0, 10.0, n)
     return np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
 
 
 def plane_data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (100, 2) and noisy targets (100,)."""
+    """Return inputs (100, 2) and noisy targets (100,)."""
     X = rng.uniform(-10.0, 10.0, (100, 2))
     return X, plane(X) + rng.normal(0.0, 0.1, 100)
 
 
 def plane_models(X: np.ndarray, t: np.ndarray) -> tuple[RVR, RVR]:
-    """The models with the input scales of table 2 and with the single width of figure 4."""
+    """Return the models with the input scales of table 2 and with the single width of figure 4."""
     widths = tuple(float(eta**-0.5) for eta in SCALES)  # exp(-eta d^2) = exp(-d^2 / width^2)
     model = RVR(basis="quadratic", solver=_sinc.OWN_UPDATE)
     return clone(model).set_params(width=widths).fit(X, t), model.set_params(width=3.0).fit(X, t)
@@ -52,7 +52,7 @@ def plane_error(function: Callable[[np.ndarray], np.ndarray]) -> float:
 
 
 def plane_values(model: RVR) -> dict[str, float]:
-    """What tables 1 and 2 say of a model, and which of the terms that should go it keeps."""
+    """Return what tables 1 and 2 say of a model, and which of the terms that should go it keeps."""
     weights = dict(zip(model.atoms_, model.weights_, strict=True))
     return {
         "weight of x2": weights.get("x1", 0.0),
@@ -71,7 +71,7 @@ def plane_told(X: np.ndarray, t: np.ndarray) -> float:
 
 
 def plane_svm(X: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> Any:
-    """The support vector machine of figure 4: width 3, C and epsilon by cross-validation."""
+    """Return the support vector machine of figure 4: width 3, C and epsilon by cross-validation."""
     return _svm.regressor(X, t, [3.0], rng)
 
 
@@ -117,7 +117,7 @@ def out_of_reach(values: dict[str, np.ndarray]) -> dict[str, str]:
 
 
 def plane_figure(context: Context) -> Any:
-    """The true function with the first draw, and its approximations (T01 figures 4 and 5)."""
+    """Return the true function with the first draw, and its approximations (T01 figures 4 and 5)."""
     rng = context.rng()
     X, t = plane_data(rng)
     scaled, _ = plane_models(X, t)

@@ -94,7 +94,7 @@ class Basis(ABC, Record):
         return self._take(index)
 
     def vjp(self, X: ArrayLike, Phi_bar: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of sum(Phi_bar * basis(X)) with respect to theta (p,) and to the centres (M, d).
+        """Return the derivatives of sum(Phi_bar * basis(X)) with respect to theta (p,) and to the centres (M, d).
 
         Atoms without a centre have zeros there.
         """
@@ -323,7 +323,7 @@ class Polynomial(Monomials):
 
 
 def rows_of_positive_weight(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:
-    """Indices of the rows of positive weight."""
+    """Return the indices of the rows of positive weight."""
     weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight)
     if weight.shape != (len(X),) or not (weight > 0).any():
         raise ValueError(f"expected {len(X)} weights, one or more of them positive; got {weight!r}")
@@ -331,7 +331,7 @@ def rows_of_positive_weight(X: np.ndarray, sample_weight: ArrayLike | None) -> n
 
 
 def freeze(array: np.ndarray) -> np.ndarray:
-    """A read-only array with the same values; the array itself if it is read-only."""
+    """Return a read-only array with the same values; the array itself if it is read-only."""
     if array.flags.writeable:
         array = array.copy()
         array.flags.writeable = False

@@ -148,7 +148,7 @@ _NAMES: dict[str, Basis] = {"bias": Bias(), "linear": Linear(), "quadratic": Pol
 
 
 def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
-    """A dictionary from a Basis, a name, a Kernel, a function, or a list of these.
+    """Make a dictionary from a Basis, a name, a Kernel, a function, or a list of these.
 
     A Basis stands for itself, "bias", "linear" and "quadratic" (which holds the linear terms) for monomials, a
     Kernel for a KernelBasis, a function of X (n, d) for `Functions`, a list of all these for a `Concat`.
@@ -175,7 +175,7 @@ def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
 def multi_scale(
     kernel: str = "gaussian", widths: Sequence[float] = (0.5, 1.0, 2.0, 4.0), X: ArrayLike | None = None
 ) -> Concat:
-    """Dictionary of one kernel at several widths on every training row, from which the evidence picks atom by atom.
+    """Return one kernel at several widths on every training row, from which the evidence picks atom by atom.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def multi_scale(
 
 
 def leaves(basis: Basis) -> list[Basis]:
-    """The parts of a bound dictionary that have no parts themselves, in order.
+    """Return the parts of a bound dictionary that have no parts themselves, in order.
 
     >>> leaves(Concat(["bias", ["linear", "bias"]]).bind([[1.0]]))
     [Bias(bias), Linear(x0), Bias(bias)]
@@ -315,7 +315,7 @@ def _ascending(keys: np.ndarray) -> bool:
 
 
 def row_hash64(keys: np.ndarray) -> np.ndarray:
-    """A number of 64 bits for each row of keys (n, q), as good as random but decided by the row's content alone.
+    """Return a number of 64 bits for each row of keys (n, q), as good as random but decided by the row's content alone.
 
     The rows with the lowest ones are an even draw that no order of the rows can change.
 
@@ -334,7 +334,7 @@ def row_hash64(keys: np.ndarray) -> np.ndarray:
 
 
 def even_draw(basis: Basis) -> Callable[[int], np.ndarray]:
-    """A function that gives a number of atoms drawn evenly, by their content where they have one."""
+    """Return a function that gives a number of atoms drawn evenly, by their content where they have one."""
 
     def draw(size: int) -> np.ndarray:
         keys = basis.order_keys()
@@ -345,7 +345,7 @@ def even_draw(basis: Basis) -> Callable[[int], np.ndarray]:
 
 
 def atom_keys(basis: Basis) -> list[tuple]:
-    """The content of each of the M atoms, whatever dictionary it stands in; the width of a kernel does not count.
+    """Return the content of each of M atoms, whatever dictionary it stands in; the width of a kernel does not count.
 
     >>> atom_keys(Linear().bind([[1.0, 2.0]]))
     [('Linear', 'x0'), ('Linear', 'x1')]

@@ -97,7 +97,7 @@ class KernelBasis(Basis):
         return self.bound_centres()
 
     def bound_centres(self) -> np.ndarray:
-        """The centres (M, d); a ValueError before `bind`."""
+        """Return the centres (M, d); a ValueError before `bind`."""
         self._require_bound()
         assert self.centres is not None
         return self.centres

@@ -64,7 +64,7 @@ def _join(size: int, a: Draw, b: Draw) -> Draw:
 
 
 def _lowest(size: int, drawn: Draw) -> Draw:
-    """The rows with the lowest hashes, copies as one."""
+    """Return the rows with the lowest hashes, copies as one."""
     if not len(drawn.rows):
         return drawn
     order = np.lexsort((drawn.rows, drawn.hashed))

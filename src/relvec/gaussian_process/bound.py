@@ -50,15 +50,15 @@ class Vectors:
 
     @classmethod
     def at(cls, structure: Structure, theta: np.ndarray, Z: Array) -> Vectors:
-        """The vectors at some rows, on whatever device these are."""
+        """Return the vectors at some rows, on whatever device these are."""
         return cls(structure, theta, Z, factor_lower(structure(theta, Z), _JITTER))
 
     def features(self, X: Array) -> Array:
-        """A (m, n) of standardised rows X (n, d)."""
+        """Return A (m, n) of standardised rows X (n, d)."""
         return solve_lower(self.L, self.structure(self.theta, X, self.Z).T)
 
     def left(self, X: Array, A: Array) -> Array:
-        """The part (n,) of k(x, x) that the vectors do not represent."""
+        """Return the part (n,) of k(x, x) that the vectors do not represent."""
         return self.structure.prior_variance(self.theta, X) - squares(A, 0)
 
 
@@ -73,7 +73,7 @@ class Sums:
     total: float
 
     def add(self, other: Sums) -> Sums:
-        """The sums over the rows of both; the matrices of this one are overwritten."""
+        """Return the sums over the rows of both; the matrices of this one are overwritten."""
         gram, cross = self.gram, self.cross
         gram += other.gram
         cross += other.cross
@@ -82,7 +82,7 @@ class Sums:
         )  # fmt: skip
 
     def without(self, other: Sums) -> Sums:
-        """The sums over the rows of this that are not in the other."""
+        """Return the sums over the rows of this that are not in the other."""
         return Sums(
             self.gram - other.gram, self.cross - other.cross, self.squares - other.squares, self.left - other.left,
             self.total - other.total,
@@ -90,7 +90,7 @@ class Sums:
 
 
 def sum_rows(vectors: Vectors, X: Array, y: np.ndarray, weights: np.ndarray) -> Sums:
-    """The sums over standardised rows X (n, d) with targets (n,) and weights (n,), on the device of X."""
+    """Return the sums over standardised rows X (n, d) with targets (n,) and weights (n,), on the device of X."""
     A = vectors.features(X)
     left = float(weights @ np.maximum(to_host(vectors.left(X, A)), 0.0))
     root = np.sqrt(weights)
@@ -100,7 +100,7 @@ def sum_rows(vectors: Vectors, X: Array, y: np.ndarray, weights: np.ndarray) -> 
 
 
 def rows_sums(vectors: Vectors, rows: Rows) -> Sums:
-    """The sums over merged rows in memory, moved to where the vectors are; their scatter counts in y'y."""
+    """Return the sums over merged rows in memory, moved to where the vectors are; their scatter counts in y'y."""
     found = sum_rows(vectors, like(vectors.Z, rows.X), rows.y, rows.weight)
     return replace(found, squares=found.squares + float(rows.scatter.sum()))
 
@@ -115,7 +115,7 @@ class SparsePosterior:
 
     @classmethod
     def of(cls, vectors: Vectors, sums: Sums) -> SparsePosterior:
-        """The posterior given the sums over rows."""
+        """Return the posterior given the sums over rows."""
         s = vectors.structure.noise(vectors.theta)
         LB, c = _factor_shifted(sums, s)
         return cls(vectors, LB, solve_lower(LB, c, trans=True))
@@ -129,7 +129,7 @@ class SparsePosterior:
 
 
 def _factor_shifted(sums: Sums, s: float) -> tuple[Array, Array]:
-    """The factor LB of I + A A'/s (m, m), and LB^-1 A y / s (m,)."""
+    """Return the factor LB of I + A A'/s (m, m), and LB^-1 A y / s (m,)."""
     LB = factor_lower(add_diagonal(sums.gram / s, 1.0))
     return LB, solve_lower(LB, sums.cross / s)
 

@@ -48,7 +48,7 @@ def single_variance(variance: np.ndarray, noise: float, weight: np.ndarray) -> n
 def vary_error_bars(
     parts: list[Component], shares: np.ndarray, rows: Rows, units: Units, scale: Scale
 ) -> list[Component]:
-    """The components with variances and tails as rows left out one at a time ask for."""
+    """Return the components with variances and tails as rows left out one at a time ask for."""
     few = rows.take(slice(0, _SPREAD_ROWS))
     left = [leave_one_out(part.structure, part.theta, few) for part in parts]
     variances = [single_variance(v, part.noise, few.weight) for (_, v), part in zip(left, parts)]
@@ -61,7 +61,7 @@ def follow_inputs(
     parts: list[Component], rows: Rows, mean: np.ndarray, variance: np.ndarray, units: Units, scale: Scale,
     seen: np.ndarray | None = None,
 ) -> list[Component]:  # fmt: skip
-    """The components with error bars that depend on the inputs where rows that took no part gain clearly by it.
+    """Return the components with error bars that depend on the inputs where rows that took no part gain clearly by it.
 
     mean, variance : (n,) of the targets of such rows, in the order of their hash.
     seen : (n,) means that error bars may depend on, where those of the rows left out tell the targets.

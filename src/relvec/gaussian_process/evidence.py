@@ -87,7 +87,7 @@ def _outer_less_inverse(L: np.ndarray, alpha: np.ndarray) -> np.ndarray:
 
 
 def posterior(structure: Structure, theta: np.ndarray, rows: Rows) -> ExactPosterior:
-    """What predictions at theta need."""
+    """Return what predictions at theta need."""
     K = structure(theta, rows.X)
     K.flat[:: len(K) + 1] += structure.noise(theta) / rows.weight
     L = factor(K)

@@ -28,7 +28,7 @@ _IGNORED_WIDTH = 1e100  # of a column that the process leaves out, or its larges
 def expand(
     process: ProcessPredictor, n_features: int, rows: np.ndarray | None = None, variance: bool = True
 ) -> list[LinearExpansion]:
-    """The components of a process as expansions over their own functions, in the units of X and y.
+    """Return the components of a process as expansions over their own functions, in the units of X and y.
 
     ``n_features`` counts the columns of X, ``rows`` (m,) are the training rows of the vectors; ``variance``
     tells whether the roots of variances, much larger than the means, are to be computed.
@@ -39,7 +39,7 @@ def expand(
 def basis_of(
     structure: Structure, theta: np.ndarray, units: Units, vectors: np.ndarray, rows: np.ndarray | None
 ) -> Concat:
-    """The functions phi of a kernel on vectors (m, n_features), the training rows with the given numbers (m,)."""
+    """Return the functions phi of a kernel on vectors (m, n_features), the training rows of these numbers (m,)."""
     parts: list[Basis] = [
         KernelBasis(part_kernel(structure, theta, units, i, vectors), vectors, centre_rows=rows)
         for i in range(len(structure.parts))
@@ -50,7 +50,7 @@ def basis_of(
 
 
 def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, vectors: np.ndarray) -> Kernel:
-    """A stationary part as a kernel of relvec, with widths in the units of X, of which vectors (m, d) are rows."""
+    """Write a stationary part as a kernel of relvec, with widths in the units of X; vectors (m, d) are rows of it."""
     length = np.exp(structure.parts[part].log_lengths(theta[structure.widths[part]])) * units.scale
     width = np.maximum(np.abs(vectors).max(0, initial=0.0), _IGNORED_WIDTH)
     width[units.columns] = length
@@ -72,7 +72,7 @@ def _expand(
     slope = np.exp(c.theta[s.linear_at]) / s.n_inputs if d else 0.0  # a_0 / d
 
     def lift(A: np.ndarray) -> np.ndarray:
-        """The functionals A'k(Z, .), A (m, j), as weights (k, j) of phi."""
+        """Return the functionals A'k(Z, .), A (m, j), as weights (k, j) of phi."""
         out = np.zeros((basis.n_atoms, A.shape[1]))
         for i, a in enumerate(amplitudes):
             out[i * m : (i + 1) * m] = a * A
@@ -98,7 +98,7 @@ def _expand(
 
 
 def _in_units(varying: LogNoise, u: Units, n_features: int) -> LogNoise:
-    """The same function of the columns of X and the mean in their own units."""
+    """Return the same function of the columns of X and the mean in their own units."""
     place, unit = np.append(u.columns, n_features), np.append(u.scale, u.y_scale)
     centre, scale = np.zeros(n_features + 1), np.ones(n_features + 1)
     centre[place], scale[place] = np.append(u.centre, u.y_mean) + unit * varying.centre, unit * varying.scale

@@ -94,7 +94,7 @@ class Learned:
     thetas: list[np.ndarray]
 
     def record(self) -> tuple[Compared, ...]:
-        """The candidates that were compared, best first."""
+        """Return the candidates that were compared, best first."""
         of = {c.structure: share for c, share in zip(self.chosen, self.shares)}
         return tuple(
             Compared(
@@ -222,7 +222,7 @@ def learn_kernels(
     prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: ProcessPredictor | None, average: bool,
     clock: Clock, last: LastStage | None = None, max_rows: int | None = None,
 ) -> Learned:  # fmt: skip
-    """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
+    """Return the candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
     last = LastStage() if last is None else last
     rows, floors = prepared.rows.take(slice(0, max_rows)), prepared.floors
     structures = default_candidates(*_layout(prepared.rows)) if candidates is None else candidates
@@ -266,12 +266,12 @@ def compare_structures(
 
 
 def _layout(rows: Rows) -> tuple[int, tuple[int, ...]]:
-    """The number of inputs of standardised rows, and the groups of them that are categories."""
+    """Return the number of inputs of standardised rows, and the groups of them that are categories."""
     return rows.X.shape[1], find_categories(rows.X)
 
 
 def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
-    """The least noise variance of standardised targets: that of their rounding, h^2 / 12 for steps of h.
+    """Return the least noise variance of standardised targets: that of their rounding, h^2 / 12 for steps of h.
 
     Of fewer than 20 levels they are rather classes than rounded numbers, and a tenth of it is enough.
     """
@@ -282,7 +282,7 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
 
 
 def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:
-    """The candidates that predict, and their shares (k,): exp(merit / 3 nats), normalised.
+    """Return the candidates that predict, and their shares (k,): exp(merit / 3 nats), normalised.
 
     Merits are known to a few nats (Laplace's approximation, the priors), so that their differences count a third. Mean
     test NLL of ten tables: 0.274 for the candidate of most merit, 0.252 for shares exp(merit), 0.237 for these, 0.216
@@ -296,7 +296,7 @@ def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate]
 
 
 def _refine(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clock: Clock) -> np.ndarray:
-    """The candidate's theta learned on as many rows as the exact evidence can take."""
+    """Return the candidate's theta learned on as many rows as the exact evidence can take."""
     few = rows.take(slice(0, last.n_rows))
     if chosen.n_rows >= len(few) or clock.up(f"{chosen.structure.name} on {len(few)} rows"):
         return chosen.mode.theta
@@ -349,7 +349,7 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
 
 
 def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarray, max_rows: int | None) -> Component:
-    """The process on the chosen rows, at the theta of the exact evidence.
+    """Return the process on the chosen rows, at the theta of the exact evidence.
 
     A noise of greatest lower bound instead would count twice what the vectors cannot represent.
     """

@@ -49,7 +49,7 @@ class Target:
 def raise_to_floor(
     process: ProcessPredictor, own: Target, others: list[Target], max_vectors: int | None = None
 ) -> ProcessPredictor:
-    """The process, or the baseline that is ahead of it by the density of rows that took no part.
+    """Return the process, or the baseline that is ahead of it by the density of rows that took no part.
 
     own, others : the rows on the scale of the process, and on others that baselines are tried on.
     max_vectors : rows kept at most, where that was asked for.
@@ -69,7 +69,7 @@ def choose_better(
     process: ProcessPredictor, density: np.ndarray, folds: list[np.ndarray], targets: list[Target],
     group: np.ndarray | None = None, max_vectors: int | None = None,
 ) -> ProcessPredictor:  # fmt: skip
-    """The process, whose log densities (h,) at the rows of all folds these are, or a baseline clearly ahead of it.
+    """Return the process, with these log densities (h,) at the rows of all folds, or a baseline clearly ahead of it.
 
     Where rows come in groups (n,), the evidence for the process has counted every group as often as it has rows, and
     very few rows tell little: the process has to be clearly ahead of the baseline then. A straight line in d inputs
@@ -118,7 +118,7 @@ def held_densities(process: ProcessPredictor, own: Target, folds: list[np.ndarra
 
 
 def _without(part: Component, rest: Rows, own: Target, fold: np.ndarray) -> Component:
-    """A component without the rows of a fold: learned anew on few rows, on the same vectors on many."""
+    """Return a component without the rows of a fold: learned anew on few rows, on the same vectors on many."""
     structure, theta = part.structure, part.theta
     if len(rest) <= _RELEARNED_ROWS:
         prior = default_prior(structure, own.floors)
@@ -146,7 +146,7 @@ class _Line:
 
     @classmethod
     def fit(cls, linear: bool, target: Target, folds: list[np.ndarray]) -> _Line:
-        """The line of most evidence on the first rows; its error bars are those that the rows held out ask for."""
+        """Fit the line of most evidence on the first rows; its error bars are those that rows held out ask for."""
         rows, structure = target.rows, Structure((), linear, target.rows.X.shape[1])
         prior = default_prior(structure, replace(target.floors, width=0.0))
         start = np.where(np.arange(structure.n_theta) == structure.n_theta - 1, np.log(0.5), prior.mean)
@@ -167,7 +167,7 @@ class _Line:
         return cls(structure, target, mode, float(tails.join(tail, spread)), density + target.log_slope[index])
 
     def process(self, instead_of: ProcessPredictor, ahead: float) -> ProcessPredictor:
-        """The line as a process that takes the place of another, which it is ahead of by so many nats a row."""
+        """Return the line as a process that takes the place of another, which it is ahead of by so many nats a row."""
         rows, target = self.target.rows, self.target
         part, index = _component(self.structure, self.mode.theta, rows)
         name, other = "a straight line" if self.structure.linear else "a constant", instead_of.selection[0].name
@@ -184,7 +184,7 @@ class _Line:
 
 
 def _component(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[Component, np.ndarray]:
-    """The process on the few rows that a line needs, and their numbers."""
+    """Return the process on the few rows that a line needs, and their numbers."""
     most = (rows.X.shape[1] if structure.linear else 0) + 1
     index = pivots(structure, theta, rows, most).index
     return sparse_component(structure, theta, rows, rows.X[index]), index

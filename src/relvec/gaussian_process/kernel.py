@@ -109,7 +109,7 @@ class Part:
         return self.n_terms(n_inputs) if self.per_input else 1
 
     def n_terms(self, n_inputs: int) -> int:
-        """The inputs that distances are summed over, a category one of them."""
+        """Return the inputs that distances are summed over, a category one of them."""
         return len(set(self.groups)) or n_inputs
 
 
@@ -165,7 +165,7 @@ class Structure(Record):
         return len(self.parts) + widths + int(self.linear) + 1
 
     def noise(self, theta: np.ndarray) -> float:
-        """The noise variance of a row of weight one."""
+        """Return the noise variance of a row of weight one."""
         return float(np.exp(theta[-1]))
 
     def prior_variance(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -176,7 +176,7 @@ class Structure(Record):
         return level + float(np.exp(theta[self.linear_at])) / max(self.n_inputs, 1) * squares(X, 1)
 
     def slopes(self, theta: np.ndarray, X: np.ndarray, Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The derivatives (n, d) of sum_j w_j k(x, z_j) by x at the rows of X (n, d), for weights w (m,)."""
+        """Return the derivatives (n, d) of sum_j w_j k(x, z_j) by x at the rows of X (n, d), for weights w (m,)."""
         out = np.zeros_like(X)
         if self.linear:
             out += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (weights @ Z)
@@ -188,7 +188,7 @@ class Structure(Record):
         return out
 
     def __call__(self, theta: np.ndarray, X: Array, Z: Array | None = None) -> Array:
-        """The matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
+        """Return the matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
         return Evaluated(self, theta, X, Z).K
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
@@ -197,7 +197,7 @@ class Structure(Record):
 
 
 def parse_structure(name: str, n_inputs: int, groups: tuple[int, ...] = ()) -> Structure:
-    """The structure of a name as `Structure.name` writes it; any text in brackets means a width for each input.
+    """Return the structure of a name as `Structure.name` writes it; any text in brackets means a width for each input.
 
     Inputs of one group share it, unless the text is their number.
 
@@ -248,7 +248,7 @@ class Evaluated:
         self.K = K
 
     def vjp(self, bar: Array) -> np.ndarray:
-        """Derivative of sum(bar * K) with respect to theta, for bar (n, m); that of the noise is zero."""
+        """Return the derivative of sum(bar * K) with respect to theta, for bar (n, m); that of the noise is zero."""
         s, theta = self.structure, self.theta
         X, Z = self.X, self.X if self.Z is None else self.Z
         out = np.zeros(s.n_theta)
@@ -303,7 +303,7 @@ def _add_scaled(x: Array, factor: float, y: Array) -> Array:
 
 
 def _vdot(A: Array, B: Array) -> float:
-    """The sum of the products of two arrays."""
+    """Return the sum of the products of two arrays."""
     return float(np.vdot(A, B)) if isinstance(A, np.ndarray) else float(namespace(A).sum(A * B))
 
 

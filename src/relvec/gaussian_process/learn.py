@@ -116,7 +116,7 @@ def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:
 def learn(
     structure: Structure, prior: Prior, rows: Rows, steps: int, clock: Clock, extra: tuple[np.ndarray, ...] = ()
 ) -> Mode:
-    """The best mode from all starts (and those in `extra`); starts far behind after a few steps are given up.
+    """Return the best mode from all starts (and those in `extra`); starts far behind after a few steps are given up.
 
     With one part and a width for each input one start first climbs under a prior ten times as wide. The mode in which
     one input matters at a very short scale is out of reach of the others.
@@ -144,7 +144,7 @@ def _are_different(mode: Mode, other: Mode) -> bool:
 
 
 def combine_starts(structure: Structure, known: dict[Part, np.ndarray], noise: float) -> tuple[np.ndarray, ...]:
-    """A start for a sum from what single parts learned: their amplitude (halved) and widths; none where one is new.
+    """Start a sum from what single parts learned: their amplitude (halved) and widths; none where one is new.
 
     A part that comes twice begins twice as long the second time.
     """

@@ -75,7 +75,7 @@ def hessian(objective: Objective, mode: Mode, clock: Clock | None = None) -> np.
 def difference_gradients(
     objective: Objective, mode: Mode, which: np.ndarray, clock: Clock | None = None, step: float = 1e-3
 ) -> np.ndarray:
-    """Some rows (k, p) of H, by one-sided differences of gradients."""
+    """Return some rows (k, p) of H, by one-sided differences of gradients."""
     gradient = objective(mode.theta)[1]
     found = np.empty((len(which), len(mode.theta)))
     for row, i in zip(found, which):
@@ -88,7 +88,7 @@ def difference_gradients(
 
 
 def laplace_merit(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> Merit:
-    """The merit of a model with the log posterior of a mode, and the eigenvalues (p,) of H there."""
+    """Return the merit of a model with the log posterior of a mode, and the eigenvalues (p,) of H there."""
     kept = np.maximum(eigenvalues, LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())
     p = len(eigenvalues)

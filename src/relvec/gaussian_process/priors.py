@@ -48,7 +48,7 @@ class Prior:
         return self.long > 1.0
 
     def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The gradient (p,) of log p(theta), and minus its second derivatives (p,)."""
+        """Return the gradient (p,) of log p(theta), and minus its second derivatives (p,)."""
         precision = self._deviation(theta) ** -2.0
         return precision * (self.mean - theta), precision
 
@@ -73,7 +73,7 @@ LONG_WIDTHS = 2.0  # how much wider the prior is for widths above its mean
 
 
 def default_prior(structure: Structure, floors: Floors = NO_FLOORS) -> Prior:
-    """The priors of the table above for a structure, and the range searched."""
+    """Return the priors of the table above for a structure, and the range searched."""
     p = structure.n_theta
     mean, deviation, long = np.zeros(p), np.full(p, 2.0), np.ones(p)
     low, high = np.full(p, np.log(1e-6)), np.full(p, np.log(1e3))

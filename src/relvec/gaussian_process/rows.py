@@ -98,7 +98,7 @@ class Units(Record):
         return (take(X, self.columns, axis=1) - like(X, self.centre)[None, :]) / like(X, self.scale)[None, :]
 
     def stretch_target(self, exponent: int) -> Units:
-        """The units of targets 2^exponent times as large."""
+        """Return the units of targets 2^exponent times as large."""
         return replace(
             self, y_mean=float(np.ldexp(self.y_mean, exponent)), y_scale=float(np.ldexp(self.y_scale, exponent))
         )
@@ -192,7 +192,7 @@ def near_groups(X: np.ndarray) -> np.ndarray:
 
 
 def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
-    """The merged rows of X (n, d), y (n,), the weights of copies as many as there are records.
+    """Return the merged rows of X (n, d), y (n,), the weights of copies as many as there are records.
 
     A second measurement has the target of the first about as often as the nearest other row has. Where more than half
     of the equal targets are in excess of that, they are copies; of few levels, where that is often, only if all are.
@@ -262,7 +262,7 @@ def join_near_rows(X: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _typical_distance(X: np.ndarray) -> float:
-    """A length below the distance of most neighbours among standardised rows X (n, d), however many are copies."""
+    """Return a length below the distance of most neighbours among standardised X (n, d), however many are copies."""
     n = len(X)
     k = min(_NEIGHBOUR_ROWS, n // 8)
     if k >= 10:
@@ -293,7 +293,7 @@ def rounded_hash(X: np.ndarray, weight: np.ndarray, step: float) -> np.ndarray:
 
 
 def row_hash(X: np.ndarray) -> np.ndarray:
-    """A hash (n,) of the content of every row of X (n, d), the same wherever the row stands (splitmix64 a column)."""
+    """Hash the content of every row of X (n, d), the same wherever the row stands (splitmix64 a column): (n,)."""
     bits = np.ascontiguousarray(X, dtype=float).view(np.uint64)
     h = np.full(len(bits), _GOLDEN)
     for column in bits.T:
@@ -388,7 +388,7 @@ def _earlier_columns(n_columns: int) -> Iterator[tuple[slice, slice]]:
 
 
 def rounding_step(y: np.ndarray) -> float:
-    """The step targets y (n,) look rounded to: the least difference of two, if all are multiples of it; else 0.
+    """Return the step targets y (n,) look rounded to: the least difference of two, if all are multiples of it; else 0.
 
     >>> rounding_step(np.array([0.5, 2.0, 3.5, 9.5]))
     1.5
@@ -403,7 +403,7 @@ def rounding_step(y: np.ndarray) -> float:
 
 
 def neighbour_distance(X: np.ndarray, n_rows: int = 500) -> float:
-    """The median distance between neighbours among the first rows of X (n, d); 0 for a single row.
+    """Return the median distance between neighbours among the first rows of X (n, d); 0 for a single row.
 
     >>> neighbour_distance(np.array([[0.0], [1.0], [3.0]]))
     1.0

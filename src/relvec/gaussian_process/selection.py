@@ -68,7 +68,7 @@ def default_candidates(n_inputs: int, groups: tuple[int, ...] = ()) -> tuple[Str
 
 
 def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
-    """The candidates, best first: by merit on at most 1,000 rows, refused ones last."""
+    """Return the candidates, best first: by merit on at most 1,000 rows, refused ones last."""
     first = rows if len(rows) <= _ONE_STAGE else rows.take(slice(0, STAGES[0][0]))
     found: list[Candidate] = []
     known: dict[Part, np.ndarray] = {}
@@ -106,14 +106,14 @@ def _order(candidate: Candidate) -> tuple[bool, int, float]:
 def learn_candidate(
     structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...] = ()
 ) -> Candidate:
-    """A candidate from all its starts."""
+    """Learn a candidate from all its starts."""
     prior = default_prior(structure, floors)
     mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
     return _with_merit(structure, mode, prior, rows, clock)
 
 
 def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, clock: Clock) -> Candidate:
-    """A candidate at its mode; its merit is the posterior density alone where time is up."""
+    """Return a candidate at its mode; its merit is the posterior density alone where time is up."""
     try:
         found = measure_curvature(log_posterior(structure, prior, rows), mode, prior, clock)
     except TimeUp:
@@ -124,7 +124,7 @@ def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, cloc
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
-    """The best of each kind (one width, one for each input or level, sums of such), and the next best, `kept` in all.
+    """Keep the best of each kind (one width, one for each input or level, sums of such), and the next, `kept` in all.
 
     More rows pay for more widths, so that a kind behind on few rows is not out of the question.
     """
@@ -138,7 +138,7 @@ def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
 
 
 def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors, clock: Clock) -> list[Candidate]:
-    """The candidates with hope learned on more rows; the others as they are."""
+    """Return the candidates with hope learned on more rows; the others as they are."""
     hope = _with_hope([c for c in found if c.n_rows == found[0].n_rows], kept)
     grown = []
     for i, c in enumerate(hope):
@@ -158,7 +158,7 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
 
 
 def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
-    """The candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
+    """Return the candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
     n = max(c.n_rows for c in found)
     rest = rows.take(slice(n, n + _CHECK_ROWS))
     if rows.group is not None and rest.group is not None:

@@ -55,7 +55,7 @@ class Scale(Record):
         return self.end - self.sign * self.offset * self.scale
 
     def in_units(self, exponent: int) -> Scale:
-        """The scale of targets in units of 2^exponent."""
+        """Return the scale of targets in units of 2^exponent."""
         return replace(self, end=float(np.ldexp(self.end, -exponent)), scale=float(np.ldexp(self.scale, -exponent)))
 
     @property
@@ -124,7 +124,7 @@ AS_IT_IS = Scale()
 
 
 def candidate_scales(y: np.ndarray, weights: np.ndarray | None = None) -> list[Scale]:
-    """The scales to try for targets y (n,): logarithms from the end where they are dense, if they are skewed."""
+    """Return the scales to try for targets y (n,): logarithms from the end where they are dense, if they are skewed."""
     order = np.argsort(y, kind="stable")  # the same sums in whatever order the rows come
     y, w = y[order], (np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)[order])
     centred = y - w @ y / w.sum()
@@ -212,7 +212,7 @@ def _rows(
 
 
 def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tuple[float, float, float]:
-    """The loss at each row from the others."""
+    """Return the loss at each row from the others."""
     mean, variance = leave_one_out(structure, theta, rows)
     noise = structure.noise(theta)
     return loss(mean, np.maximum(variance - noise / rows.weight, 0.0) + noise, _LEARNED)

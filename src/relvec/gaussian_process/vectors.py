@@ -31,7 +31,7 @@ class Pivots:
     relevant: np.ndarray
 
     def first(self, count: int) -> Pivots:
-        """The first of them."""
+        """Return the first of them."""
         return Pivots(self.index[:count], self.relevant[:count])
 
     def __len__(self) -> int:

@@ -58,7 +58,7 @@ class Space:
 
     @classmethod
     def of(cls, basis: Basis, X: np.ndarray, targets: list, clock: Clock = NO_LIMIT) -> Space:
-        """The space of a bound dictionary with kernels."""
+        """Return the space of a bound dictionary with kernels."""
         parts = leaves(basis)
         own = [part for part in parts if isinstance(part, KernelBasis)]
         if not own:
@@ -87,7 +87,7 @@ class Space:
         return self.clock.left() <= 0.0
 
     def basis(self, Z: np.ndarray, group: np.ndarray) -> Basis:
-        """The dictionary of kernels at Z (p, d), of the kernels ``group`` (p,) in ascending order, and the rest."""
+        """Return the dictionary of kernels at Z (p, d), of kernels ``group`` (p,) in ascending order, and the rest."""
         parts: list[Basis] = [KernelBasis(k, Z[group == g]) for g, k in enumerate(self.kernels) if np.any(group == g)]
         return Concat((*parts, *([] if self.rest is None else self.rest.parts)), n_features=self.X.shape[1])
 
@@ -111,7 +111,7 @@ class Space:
         return self.low + found.x.reshape(Z.shape) * unit
 
     def targets_over(self, n_atoms: int) -> list:
-        """The targets, over a dictionary of that many atoms."""
+        """Return the targets, over a dictionary of that many atoms."""
         everything = np.arange(len(self.X))
         return [target.on_rows(everything, n_atoms) for target in self.targets]
 
@@ -171,7 +171,7 @@ def _among_used(targets: list, models: list, kernel: np.ndarray) -> tuple[np.nda
 def evaluate_centres(
     space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
 ) -> tuple[list[EvaluatedModel], np.ndarray]:
-    """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
+    """Return the models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
     basis, targets = space.basis(Z, group), space.targets_over(len(Z) + space.n_rest)
     root = targets[0].root
     design = DenseDesign(basis(space.X) * root[:, None], overwrite=True)
@@ -189,7 +189,7 @@ def evaluate_centres(
 
 
 def centre_gradient(space: Space, Z: np.ndarray, group: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
-    """Derivatives of sum(Phi_bar * Phi) with respect to the centres (p, d)."""
+    """Return the derivatives of sum(Phi_bar * Phi) with respect to the centres (p, d)."""
     Z_bar = np.zeros_like(Z)
     for g, kernel in enumerate(space.kernels):
         own = np.flatnonzero(group == g)
@@ -237,7 +237,7 @@ def _rewrite_models(placed: Placed, changes: dict[int, list[tuple[int, float]]],
 
 
 def _accept_if_better(placed: Placed, trial: Placed) -> Placed | None:
-    """The trial after a few steps of its centres if its evidence is higher, else None."""
+    """Return the trial after a few steps of its centres if its evidence is higher, else None."""
     if trial.value < placed.value - MAX_TRIAL_LOSS_NATS:
         return None
     trial = shift(trial, TRIAL_STEPS)
@@ -245,7 +245,7 @@ def _accept_if_better(placed: Placed, trial: Placed) -> Placed | None:
 
 
 def merge_pair(placed: Placed, i: int, j: int) -> Placed:
-    """The model with one function at the midpoint of the centres i < j (TF03 6.2), precisions re-estimated."""
+    """Return the model with one function at the midpoint of the centres i < j (TF03 6.2), precisions re-estimated."""
     p, M = len(placed.Z), len(placed.Z) + placed.space.n_rest
     Z = placed.Z.copy()
     Z[i] = 0.5 * (Z[i] + Z[j])
@@ -257,7 +257,7 @@ def merge_pair(placed: Placed, i: int, j: int) -> Placed:
 
 
 def merge_centres(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
-    """The first of the closest pairs whose merger raises the evidence, or None."""
+    """Return the first of the closest pairs whose merger raises the evidence, or None."""
     pairs = []
     for g, kernel in enumerate(placed.space.kernels):
         own = np.flatnonzero(placed.group == g)
@@ -273,7 +273,7 @@ def merge_centres(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
 
 
 def split_at(placed: Placed, k: int, step: np.ndarray) -> Placed:
-    """The model with the function k in two, at z_k - step and z_k + step (d,), precisions re-estimated."""
+    """Return the model with the function k in two, at z_k - step and z_k + step (d,), precisions re-estimated."""
     space, M = placed.space, len(placed.Z) + placed.space.n_rest
     both = np.clip(placed.Z[k] + np.outer([-1.0, 1.0], step), space.low, space.high)
     Z = np.insert(placed.Z, k + 1, both[1], axis=0)
@@ -286,7 +286,7 @@ def split_at(placed: Placed, k: int, step: np.ndarray) -> Placed:
 
 
 def split(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
-    """The first function whose split raises the evidence, those tried first that promise most; or None.
+    """Return the first function whose split raises the evidence, those tried first that promise most; or None.
 
     At z_k +- v with half the weight each, the sum of two functions differs from the one by v'(d2 phi/dz2)v w/2: where
     the gradient over the centre vanishes this is what dL/dPhi sees, and its steepest direction is the split's.
@@ -343,7 +343,7 @@ def search_centres(placed: Placed) -> Placed:
 
 
 def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Placed:
-    """The model that models over a bound dictionary (whose order is kernels and rest, as it stands) make in a space."""
+    """Join models over a bound dictionary (its order is kernels and rest, as it stands) to one model in a space."""
     parts = leaves(basis)
     kernel = np.concatenate([np.full(part.n_atoms, isinstance(part, KernelBasis)) for part in parts])
     group = np.repeat(np.cumsum([isinstance(part, KernelBasis) for part in parts]) - 1, [p.n_atoms for p in parts])

@@ -53,7 +53,7 @@ class CentresEvidence:
 
 
 def grvm_evidence(placed: Placed) -> CentresEvidence:
-    """The evidence over weights and centres of a model at its mode, by the exact Hessian.
+    """Return the evidence over weights and centres of a model at its mode, by the exact Hessian.
 
     The prior over each centre is uniform on the training box: the evidence does not depend on the units of X.
     """
@@ -62,7 +62,7 @@ def grvm_evidence(placed: Placed) -> CentresEvidence:
 
 
 def integrate(placed: Placed, curvature: np.ndarray) -> CentresEvidence:
-    """The evidence over centres with these curvatures in units of the box: all p d directions, or one of each."""
+    """Return the evidence over centres of these curvatures in units of the box: all p d directions, or one of each."""
     determined = curvature > 2.0 * np.pi
     adds = 0.5 * float(np.log(2.0 * np.pi / curvature[determined]).sum())
     return CentresEvidence(placed.value, adds, int(np.sum(~determined)), len(placed.Z))
@@ -94,7 +94,7 @@ class Placement:
 
 
 def placement(placed: Placed, moves: list[Move]) -> Placement:
-    """The placement of a model at its mode, by the exact Hessian."""
+    """Return the placement of a model at its mode, by the exact Hessian."""
     p, d = placed.Z.shape
     if not all(isinstance(kernel, SMOOTH) for kernel in placed.space.kernels):
         return Placement(np.nan, np.nan, np.full((p, d), np.nan), 0, tuple(moves))
@@ -118,7 +118,7 @@ def _check(kernels: tuple[Kernel, ...]) -> None:
 
 
 def posteriors(placed: Placed) -> list[tuple[LatentPosterior, np.ndarray]]:
-    """The posterior of each target in the units of the functions as given, and the weights of the kernels (K, p)."""
+    """Return each target's posterior in the units of the functions as given, and the weights of the kernels (K, p)."""
     basis, targets, p = placed.basis, placed.targets, len(placed.Z)
     root = targets[0].root
     design = DenseDesign(basis(placed.space.X) * root[:, None], overwrite=True)
@@ -191,7 +191,7 @@ def exact_hessian(placed: Placed) -> np.ndarray:
 
 
 def train(placed: Placed, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]:
-    """Steps 2 to 6 of GRVM section 4: precisions re-estimated, then the centres moved to the likelihood's maximum.
+    """Take steps 2 to 6 of GRVM section 4: re-estimate precisions, then move centres to the likelihood's maximum.
 
     The best evidence of the weights met on the way is kept; and the way there.
     """

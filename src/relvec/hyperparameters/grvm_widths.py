@@ -43,7 +43,7 @@ class WidthSearch:
 
 
 def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
-    """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
+    """Return the GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
     design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
     models = [target.search(design, order, None, setting.clock) for target in setting.targets]
@@ -51,7 +51,7 @@ def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
 
 
 def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBasis:
-    """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
+    """Find the width that maximises the evidence over weights and centres, in one dimension (GRVM section 4).
 
     All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
     bounded search between the neighbours of the best. Many rows are thinned first.
@@ -91,7 +91,7 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBas
 
 
 def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
-    """The evidence over weights and centres, and its derivative with respect to the kernels' theta.
+    """Return the evidence over weights and centres, and its derivative with respect to the kernels' theta.
 
     Centres stay, and the precisions of columns of unit length; the mode of the weights moves. The
     derivative of the weights' evidence is exact, by the vector-Jacobian product that learns widths; that of the term of
@@ -117,7 +117,7 @@ def kernel_theta(placed: Placed) -> np.ndarray:
 
 
 def with_theta(placed: Placed, theta: np.ndarray, settle: bool = True) -> Placed:
-    """The same centres under kernels of other parameters, precisions re-estimated if ``settle``."""
+    """Return the same centres under kernels of other parameters, precisions re-estimated if ``settle``."""
     kernels = placed.space.kernels
     changed = tuple(k.with_theta(piece) for k, piece in zip(kernels, split_theta(kernels, theta), strict=True))
     return place(replace(placed.space, kernels=changed), placed.Z, placed.group, placed.models, settle)

@@ -38,7 +38,7 @@ class Columns:
 
     @classmethod
     def of(cls, basis: Basis, atoms: np.ndarray) -> Columns:
-        """The given atoms (k,) of a bound basis."""
+        """Return the given atoms (k,) of a bound basis."""
         if not isinstance(basis, Concat):
             return cls([(basis.take(atoms), np.arange(len(atoms)), slice(0, len(basis.theta)))], len(atoms))
         place = np.full(basis.n_atoms, -1)
@@ -53,14 +53,14 @@ class Columns:
         return cls(pieces, len(atoms))
 
     def __call__(self, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """The columns (n, k) on the rows X."""
+        """Return the columns (n, k) on the rows X."""
         Phi = np.empty((len(X), self.n_atoms))
         for part, where, own in self.pieces:
             Phi[:, where] = part.with_theta(theta[own])(X)
         return Phi
 
     def theta_vjp(self, X: np.ndarray, theta: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
-        """Derivatives of sum(Phi_bar * columns) with respect to theta (p,)."""
+        """Return the derivatives of sum(Phi_bar * columns) with respect to theta (p,)."""
         slope = np.zeros(len(theta))
         for part, where, own in self.pieces:
             if own.start != own.stop:
@@ -118,7 +118,7 @@ class SharedPrecisionEvidence:
         return found
 
     def evaluate(self, theta: np.ndarray, logs: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, float]:
-        """The evidence, its derivatives with respect to theta (p,) and logs (K, G + 1), and the well-determined."""
+        """Return the evidence, its derivatives by theta (p,) and logs (K, G + 1), and the well-determined."""
         X, value, determined, by_log = self.setting.X, 0.0, 0.0, np.zeros_like(logs)
         scale = self.setting.targets[0].root[:, None] * self.unit  # outputs share the sample weights
         Phi = self.columns(X, theta) * scale

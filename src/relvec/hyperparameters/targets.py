@@ -40,7 +40,7 @@ class TargetEvidence(Protocol):
         """Sum of the sample weights."""
 
     def on_rows(self, rows: np.ndarray, n_atoms: int) -> TargetEvidence:
-        """The same on some of the rows, over a dictionary of another length."""
+        """Return the same on some of the rows, over a dictionary of another length."""
 
     def split_outputs(self) -> list[TargetEvidence]:
         """Targets of one output each, in place of this one."""
@@ -50,28 +50,28 @@ class TargetEvidence(Protocol):
         """Least, first and largest noise precision of a climb; ones where there is no noise."""
 
     def evaluate_all(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> JointEvaluation:
-        """The model of all columns Phi (n, M) at precisions alpha (M,); its mean is looked for from the one given."""
+        """Fit all columns Phi (n, M) at precisions alpha (M,); the mean is looked for from the one given."""
 
     def atoms(self, model) -> np.ndarray:
-        """Dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
+        """Return the dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
 
     def evaluate(self, C: np.ndarray, model, settle: bool) -> EvaluatedModel:
-        """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
+        """Return the evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
 
     def search(self, design: DenseDesign, order: np.ndarray, model, clock: Clock):
-        """Moves over the dictionary from a model, or from nothing."""
+        """Search the dictionary from a model, or from nothing."""
 
     def renumber(self, model, atoms: np.ndarray, n_atoms: int):
-        """A model over another dictionary of that length, in which the atoms have the given numbers."""
+        """Return a model over another dictionary of that length, in which the atoms have the given numbers."""
 
     def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Output, atom and precision of everything a model holds, each (u,)."""
 
     def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
-        """The model with other entries, over a dictionary of that length."""
+        """Return the model with other entries, over a dictionary of that length."""
 
     def posterior(self, C: np.ndarray, model) -> LatentPosterior:
-        """The posterior of the weights on these columns, and how the likelihood bends there."""
+        """Return the posterior of the weights on these columns, and how the likelihood bends there."""
 
     def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
         """Log likelihood of latent functions f (n, K), and its derivative (n, K)."""
@@ -265,7 +265,7 @@ class LaplaceTarget:
         return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms, self.accuracy)
 
     def split_outputs(self) -> list[TargetEvidence]:
-        """A softmax is learned from its dichotomies: all functions of all classes would be too many."""
+        """Return the dichotomies that a softmax is learned from: all functions of all classes would be too many."""
         problem = self.problem
         if problem.K == 1:
             return [self]
@@ -302,7 +302,7 @@ class LaplaceTarget:
         return JointEvaluation(p.log_evidence, Phi_bar, by_alpha, 0.0, float(p.gamma.sum()), p.mean)
 
     def _on_columns(self, C: np.ndarray, model) -> LaplaceModel:
-        """A model with the columns (n, k) of its atoms."""
+        """Return a model with the columns (n, k) of its atoms."""
         outputs, atoms = model[0] // self.n_atoms, model[0] % self.n_atoms
         local = outputs * C.shape[1] + np.searchsorted(np.unique(atoms), atoms)
         problem = replace(self.problem, design=DenseDesign(C), order=np.arange(C.shape[1]), start=None)

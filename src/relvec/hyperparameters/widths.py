@@ -225,7 +225,7 @@ def _climb_from_all(basis: Basis, setting: WidthProblem, starts: list[np.ndarray
 
 
 def _retry_features(basis: Basis, setting: WidthProblem, best: Trial, unit: np.ndarray) -> Trial:
-    """A second chance for one feature after the other, the most promising first.
+    """Give one feature after the other a second chance, the most promising first.
 
     Where many features are idle, all of them at once make a worse kernel than none; and the slope of a weak or even
     effect vanishes at a width that has run away.

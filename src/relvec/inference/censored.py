@@ -29,7 +29,7 @@ _MAX_RATIO = 20.0  # between the noise level found and the deviation of the targ
 
 
 def as_ends(y: Any) -> np.ndarray:
-    """Ends (n, 2) of the intervals that targets are known to lie in.
+    """Return the ends (n, 2) of the intervals that targets are known to lie in.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def working_targets(ends: np.ndarray, f: np.ndarray, variance: float) -> tuple[n
 
 
 def learn_noise(ends: np.ndarray, mean: np.ndarray, spread: np.ndarray, weights: np.ndarray) -> float:
-    """The noise variance of most E log p over f ~ N(mean, spread), both (n,): a step of EM."""
+    """Return the noise variance of most E log p over f ~ N(mean, spread), both (n,): a step of EM."""
     seen = ends[:, 0] == ends[:, 1]
     squares = (ends[seen, 0] - mean[seen]) ** 2 + spread[seen]
     hidden, w = np.repeat(ends[~seen], len(_NODES), axis=0), np.outer(weights[~seen], _SHARES / _SHARES.sum()).ravel()

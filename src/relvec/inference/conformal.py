@@ -82,7 +82,7 @@ class ConformalScores(Record):
         return self.n_groups / (self.n_groups + 1)
 
     def by_fold(self) -> list[tuple[Any, np.ndarray]]:
-        """The model of each fold, and the scores (q, m) of its rows."""
+        """Return the model of each fold, and the scores (q, m) of its rows."""
         assert self.fold is not None
         return [(model, self.scores[:, np.flatnonzero(self.fold == i)]) for i, model in enumerate(self.folds)]
 
@@ -110,7 +110,7 @@ class ConformalScores(Record):
 
 
 def rank(n: int, coverage: float) -> int:
-    """The k for which the k-th least of n scores bounds a new one with the probability `coverage`; n + 1 for none.
+    """Return the k for which the k-th least of n scores bounds a new one with probability `coverage`; n + 1 for none.
 
     >>> rank(9, 0.9), rank(8, 0.9), rank(200, 0.9)
     (9, 9, 181)
@@ -143,14 +143,14 @@ def class_scores(proba: np.ndarray, share: np.ndarray | float = OWN_SHARE) -> np
 
 
 def add_most_probable(members: np.ndarray, proba: np.ndarray) -> np.ndarray:
-    """Sets of classes (n, K) with the most probable class of probabilities (n, K) in each: no set is empty."""
+    """Return sets of classes (n, K) with the most probable class of probabilities (n, K) in each: no set is empty."""
     members = members.copy()
     members[np.arange(len(proba)), proba.argmax(axis=1)] = True
     return members
 
 
 def credible_set(proba: np.ndarray, coverage: float) -> np.ndarray:
-    """The most probable classes (n, K) that have the probability `coverage` together, by the model itself.
+    """Return the most probable classes (n, K) that have the probability `coverage` together, by the model itself.
 
     >>> credible_set(np.array([[0.5, 0.2, 0.3]]), 0.7).tolist()
     [[True, False, True]]
@@ -159,7 +159,7 @@ def credible_set(proba: np.ndarray, coverage: float) -> np.ndarray:
 
 
 def cross_interval(lower: np.ndarray, upper: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-    """The interval (n,) of ends (m, n) that each of m training rows gives for n new ones (CV+, Barber et al. 2021)."""
+    """Join the ends (m, n) that m training rows give for n new ones to intervals (n,) (CV+, Barber et al. 2021)."""
     m = len(lower)
     k = rank(m, coverage)
     if k > m:
@@ -168,7 +168,7 @@ def cross_interval(lower: np.ndarray, upper: np.ndarray, coverage: float) -> tup
 
 
 def cross_set(scores: list[np.ndarray], new: list[np.ndarray], coverage: float) -> np.ndarray:
-    """The set of classes (n, K) by scores of each fold's rows (m_i,), and of new rows by its model (n, K).
+    """Return the set of classes (n, K) by scores of each fold's rows (m_i,), and of new rows by its model (n, K).
 
     A class is in the set where more than m - k of all m training rows conform as badly as it does.
     """

@@ -13,7 +13,7 @@ __all__ = ["bayes_decision", "change_priors", "expected_cost", "reject"]
 
 
 def expected_cost(proba: ArrayLike, cost: ArrayLike) -> np.ndarray:
-    """Expected cost (n, J) of each of J actions, for probabilities (n, K) and a cost matrix (K, J).
+    """Return the expected cost (n, J) of each of J actions, for probabilities (n, K) and a cost matrix (K, J).
 
     ``cost[k, j]`` is what action j costs when the class is k.
 
@@ -30,7 +30,7 @@ def expected_cost(proba: ArrayLike, cost: ArrayLike) -> np.ndarray:
 
 
 def bayes_decision(proba: ArrayLike, cost: ArrayLike) -> np.ndarray:
-    """Action (n,) of least expected cost, an index of the columns of ``cost`` (K, J).
+    """Return the action (n,) of least expected cost, an index of the columns of ``cost`` (K, J).
 
     The actions need not be the classes: a further column may stand for "ask an expert".
 
@@ -41,7 +41,7 @@ def bayes_decision(proba: ArrayLike, cost: ArrayLike) -> np.ndarray:
 
 
 def reject(proba: ArrayLike, threshold: float | None = None, *, cost: float | None = None) -> np.ndarray:
-    """The most probable class (n,) as an index, -1 where its probability is below ``threshold``.
+    """Return the most probable class (n,) as an index, -1 where its probability is below ``threshold``.
 
     ``cost`` states the same as the cost of a rejection when an error costs 1: then the threshold is 1 - cost, which
     has the least expected cost (Chow's rule).

@@ -91,7 +91,7 @@ class Posterior:
         return self.beta * np.outer(self.remainder, self.mean) - math.sqrt(self.beta) * (self.leverage @ self.root.T)
 
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """The s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
+        """Return the s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
 
         s = 1/Sigma_ii - alpha_i = alpha_i gamma_i / (1 - gamma_i) and q = mu_i / Sigma_ii.
         """
@@ -155,7 +155,7 @@ def gaussian(
 
 
 def optimal_alpha(s, q):
-    """The precision that maximises the evidence in one atom: TF03 eq. (20)-(21), infinite where q^2 <= s.
+    """Return the precision that maximises the evidence in one atom: TF03 eq. (20)-(21), infinite where q^2 <= s.
 
     >>> float(optimal_alpha(1.0, 2.0))
     0.3333333333333333
@@ -314,7 +314,7 @@ def evidence_hessian(alpha, mu, Sigma, beta, residual):
 
 
 def prior_unit_hessian(v, B, beta, residual):
-    """The Hessian in units of the prior, v = A^1/2 mu and B = A^1/2 Sigma A^1/2.
+    """Return the Hessian in units of the prior, v = A^1/2 mu and B = A^1/2 Sigma A^1/2.
 
     Differentiate the gradient through
     dSigma/dlog alpha_j = -alpha_j Sigma_j Sigma_j' and dmu/dlog alpha_j = -Sigma_j alpha_j mu_j; the last row is beta.

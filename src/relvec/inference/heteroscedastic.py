@@ -73,7 +73,7 @@ class LogNoise(Record):
     least: float = 0.0
 
     def features(self, Z: np.ndarray) -> np.ndarray:
-        """The functions (n, k) at columns Z (n, p)."""
+        """Return the functions (n, k) at columns Z (n, p)."""
         t = np.clip((Z[:, self.columns] - self.centre[self.columns]) / self.scale[self.columns], -CUT_OFF, CUT_OFF)
         straight = np.isinf(self.places)
         return np.where(straight, t, np.exp(-0.5 * ((t - np.where(straight, 0.0, self.places)) / BUMP_WIDTH) ** 2))
@@ -84,7 +84,7 @@ class LogNoise(Record):
         return Psi @ self.mean, _quadratic(Psi, self.covariance)
 
     def variance(self, Z: np.ndarray) -> np.ndarray:
-        """Expected noise variance (n,) at columns Z."""
+        """Return the expected noise variance (n,) at columns Z."""
         mean, spread = self.moments(Z)
         logs = np.clip(self.level + mean + 0.5 * spread, -_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)
         return np.maximum(np.exp(logs), self.least)
@@ -105,7 +105,7 @@ def mean_square(squares: np.ndarray, weights: np.ndarray) -> float:
 
 
 def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> LogNoise:
-    """The noise of one variance that fits expected squared residuals (n,) best, with no function yet."""
+    """Return the noise of one variance that fits expected squared residuals (n,) best, with no function yet."""
     share = weights / weights.sum()
     centre = share @ Z
     largest = np.abs(Z - centre).max(axis=0, initial=0.0)
@@ -119,7 +119,7 @@ def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> L
 
 
 def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> tuple[LogNoise, float]:
-    """The noise of most bound (1) for expected squared residuals (n,) at columns Z (n, p), and its part of the bound.
+    """Learn the noise of most bound (1) for expected squared residuals (n,) at columns Z (n, p); also its part of it.
 
     The second value is sum_i -1/2 psi_i'mu - KL, the term that the functions add to the evidence of the model
     with weighted rows, but for the mean of the weights.
@@ -152,13 +152,13 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
 
 
 def _all_functions(noise: LogNoise, columns: np.ndarray) -> LogNoise:
-    """The noise with every function of some columns."""
+    """Return the noise with every function of some columns."""
     places = np.tile(np.array([_STRAIGHT, *BUMPS]), len(columns))
     return replace(noise, columns=np.repeat(columns, _PER_COLUMN).astype(np.intp), places=places)
 
 
 def _most_telling(noise: LogNoise, Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The columns, at most `MAX_COLUMNS`, of which a function goes most with the logarithm of squares of mean one."""
+    """Find the columns, at most `MAX_COLUMNS`, of which a function goes most with the log of squares of mean one."""
     share, logs = weights / weights.sum(), np.log(squares + _LEAST_OF_LOGS)
     Psi = noise.features(Z)
     Psi -= share @ Psi
@@ -196,7 +196,7 @@ def _climb(
     Psi: np.ndarray, squares: np.ndarray, weights: np.ndarray, alpha: np.ndarray, b: float, mu: np.ndarray,
     S: np.ndarray,
 ) -> tuple[float, np.ndarray, np.ndarray]:  # fmt: skip
-    """The level b and the posterior (mu, S) of most bound at fixed precisions, by Newton steps that are cut short."""
+    """Find the level b and the posterior (mu, S) of most bound at fixed precisions, by Newton steps cut short."""
     value = _bound(Psi, squares, weights, alpha, b, mu, S)
     for _ in range(_NEWTON_STEPS):
         spread = 0.5 * _quadratic(Psi, S)
@@ -226,7 +226,7 @@ def _bound(
     Psi: np.ndarray, squares: np.ndarray, weights: np.ndarray, alpha: np.ndarray, b: float, mu: np.ndarray,
     S: np.ndarray,
 ) -> float:  # fmt: skip
-    """The part (1) of the bound."""
+    """Return the part (1) of the bound."""
     mean, spread = Psi @ mu, _quadratic(Psi, S)
     rows = -0.5 * (b + mean) - 0.5 * squares * _exp(-b - mean + 0.5 * spread)
     return float(weights @ rows) - _divergence(alpha, mu, S)

@@ -33,7 +33,7 @@ class Likelihood(ABC):
         return self.evaluate(t, f, weights)[0]
 
     def constant(self, t: np.ndarray, weights: np.ndarray) -> float:
-        """The part of `log_prob` that does not depend on f."""
+        """Return the part of `log_prob` that does not depend on f."""
         return 0.0
 
     def working(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def mean(self, f: np.ndarray) -> np.ndarray:
-        """Expected target at f, in the shape of f."""
+        """Return the expected target at f, in the shape of f."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def _softmax(f: Array) -> Array:
 
 @cache
 def softmax_points(K: int) -> np.ndarray:
-    """The points of `softmax_normal`, standard normal, (K - 1, 1024)."""
+    """Return the points of `softmax_normal`, standard normal, (K - 1, 1024)."""
     half = ndtri(np.clip(qmc.Sobol(K - 1, seed=0).random(512), 1e-12, 1 - 1e-12))
     z = np.vstack([half, -half]).T
     z.flags.writeable = False

@@ -66,7 +66,7 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
 
 
 def factor_ridge_and_basis(X: np.ndarray, gram: np.ndarray | None = None) -> tuple[np.ndarray, Reflections | None]:
-    """A U as that of `factor_ridge`, and Q with [X; I] = Q U where X is large: its diagonal may be negative then."""
+    """Return U as `factor_ridge` does, and Q with [X; I] = Q U where X is large: its diagonal may be negative then."""
     n, k = X.shape
     if k == 0:
         return np.zeros((0, 0)), None
@@ -99,7 +99,7 @@ def inverse_triangular(U: np.ndarray) -> np.ndarray:
 
 
 def triangular_product(A: np.ndarray, T: np.ndarray, lower: bool, out: np.ndarray) -> np.ndarray:
-    """A T' (b, r) for A (b, r) and a triangular T (r, r), written to ``out``.
+    """Return A T' (b, r) for A (b, r) and a triangular T (r, r), written to ``out``.
 
     In strips, which leave out nearly half of the multiplications as BLAS's trmm does; but other threads run meanwhile.
 
@@ -133,7 +133,7 @@ def factor(K: np.ndarray, jitter: float = 0.0, scratch: Scratch | None = None) -
 
 
 def covariance_root(C: np.ndarray) -> np.ndarray:
-    """A root A (n, n) of a covariance C = A A' that may be singular; NaN where C has values that are not finite."""
+    """Return a root A (n, n) of a covariance C = A A' that may be singular; NaN where C has values not finite."""
     if not np.isfinite(C).all():
         return np.full_like(C, np.nan)
     size, axes = np.linalg.eigh(C)
@@ -173,7 +173,7 @@ def solve_lower(L: Array, B: Array, trans: bool = False) -> Array:
 
 
 def diagonal_of(A: Array) -> np.ndarray:
-    """The diagonal (m,) of a matrix (m, m), on the host."""
+    """Return the diagonal (m,) of a matrix (m, m), on the host."""
     return A.diagonal() if isinstance(A, np.ndarray) else to_host(namespace(A).linalg.diagonal(A))
 
 

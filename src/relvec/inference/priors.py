@@ -52,7 +52,7 @@ class GammaPrior:
         return self.c > 0 or self.d > 0
 
     def log_density(self, alpha: np.ndarray, beta: float, b: np.ndarray | float, d: float) -> float:
-        """The prior's terms of T01 eq. (36), given the rates b and d in the units of alpha (k,) and beta.
+        """Return the prior's terms of T01 eq. (36), given the rates b and d in the units of alpha (k,) and beta.
 
         The solver works on scaled columns and targets, where alpha and beta have other units than the user's b and
         d: the caller passes the rates in the solver's units. Constants are left out, as in the paper.

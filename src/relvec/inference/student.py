@@ -60,7 +60,7 @@ class Tails:
 
 
 def learn_tails(squares: np.ndarray, weights: np.ndarray) -> Tails:
-    """The tails of most density (1) for expected squared residuals (n,) with weights (n,)."""
+    """Return the tails of most density (1) for expected squared residuals (n,) with weights (n,)."""
     unit = mean_square(squares, weights)
     e = squares / unit
 
@@ -81,7 +81,7 @@ def learn_tails(squares: np.ndarray, weights: np.ndarray) -> Tails:
 
 
 def bound_of_scales(tails: Tails, squares: np.ndarray, weights: np.ndarray) -> float:
-    """The term (2) of the scales lambda in the bound, for q(lambda) by expected squared residuals (n,)."""
+    """Return the term (2) of the scales lambda in the bound, for q(lambda) by expected squared residuals (n,)."""
     nu = tails.degrees
     a0, a, b = 0.5 * nu, 0.5 * (nu + 1.0), 0.5 * (nu + squares / tails.scale2)
     mean_log = digamma(a) - np.log(b)

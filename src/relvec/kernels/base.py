@@ -39,7 +39,7 @@ class Kernel(ABC, Record):
 
     @abstractmethod
     def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
-        """The kernel with every width a number; words are computed from X (n, d) and the weights (n,)."""
+        """Return the kernel with every width a number; words are computed from X (n, d) and the weights (n,)."""
 
     @abstractmethod
     def learned_mask(self, n_features: int) -> np.ndarray:
@@ -62,15 +62,15 @@ class Kernel(ABC, Record):
     def _with_parameters(self, parameters: np.ndarray) -> Kernel: ...
 
     def __call__(self, X: ArrayLike, Z: ArrayLike) -> np.ndarray:
-        """The matrix k(x_i, z_j), shape (n, m): float64, or in the array library and on the device of X."""
+        """Return the matrix k(x_i, z_j), shape (n, m): float64, or in the array library and on the device of X."""
         return self._values(*check_row_pair(X, Z))
 
     def diag(self, X: ArrayLike) -> np.ndarray:
-        """The values k(x_i, x_i), shape (n,), without forming the matrix."""
+        """Return the values k(x_i, x_i), shape (n,), without forming the matrix."""
         return self._diag(as_rows(X))
 
     def vjp(self, X: ArrayLike, Z: ArrayLike, K_bar: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of sum(K_bar * kernel(X, Z)) with respect to theta (p,) and to the centres Z (m, d)."""
+        """Return the derivatives of sum(K_bar * kernel(X, Z)) by theta (p,) and by the centres Z (m, d)."""
         X, Z = check_row_pair(X, Z)
         bar, shape = np.asarray(K_bar, dtype=np.float64), (len(X), len(Z))
         if bar.shape != shape:
@@ -78,7 +78,7 @@ class Kernel(ABC, Record):
         return self._vjp(X, Z, bar)
 
     def with_theta(self, theta: ArrayLike) -> Kernel:
-        """The same kernel with the parameters exp(theta), theta of shape (p,)."""
+        """Return the same kernel with the parameters exp(theta), theta of shape (p,)."""
         theta = np.asarray(theta, dtype=np.float64)
         if theta.shape != self.theta.shape:
             raise ValueError(f"{self!r} has theta of shape {self.theta.shape}; got {theta.shape}")
@@ -139,7 +139,7 @@ class ScaledKernel(Kernel):
         return np.full(n_features, self.width_array() ** -2.0)
 
     def width_array(self) -> np.ndarray:
-        """The width as an array, () or (d,)."""
+        """Return the width as an array, () or (d,)."""
         if isinstance(self.width, str):
             raise ValueError(f"{self!r} has no numeric width yet: call resolve(X) first, or give a positive number")
         return np.asarray(self.width)
@@ -155,7 +155,7 @@ class ScaledKernel(Kernel):
         return X / (width if isinstance(X, np.ndarray) else like(X, width))
 
     def _width_bar(self, log_width_bar: np.ndarray) -> np.ndarray:
-        """Derivatives per feature (d,), added up where all features share one width."""
+        """Return the derivatives per feature (d,), added up where all features share one width."""
         return log_width_bar if self.width_array().ndim else log_width_bar.sum(keepdims=True)
 
     def _width_from(self, parameters: np.ndarray) -> Width:
@@ -170,7 +170,7 @@ class CompositeKernel(Kernel):
 
     @abstractmethod
     def _part_bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
-        """The derivative with respect to each part's matrix, in turn."""
+        """Return the derivative with respect to each part's matrix, in turn."""
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
@@ -245,7 +245,7 @@ class Product(CompositeKernel):
 
 
 def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
-    """The pieces of `theta` that belong to each of the `parts`."""
+    """Return the pieces of `theta` that belong to each of the `parts`."""
     return np.split(theta, np.cumsum([len(part.theta) for part in parts])[:-1])
 
 

@@ -84,7 +84,7 @@ class FromCallable(ParameterFreeKernel):
 
 
 def as_kernel(spec: str | Kernel | Callable, width: str | ArrayLike = "scale") -> Kernel:
-    """A kernel from a Kernel, a name, or a function(X, Z) -> (n, m).
+    """Make a kernel from a Kernel, a name, or a function(X, Z) -> (n, m).
 
     `width` goes with a name: "scale", a positive number, one per feature, "learn" or "learn-per-feature".
     "log_distance" and "polynomial" take "scale" to mean their own width of 1; "linear" and "linear_spline" have

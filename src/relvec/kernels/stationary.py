@@ -229,7 +229,7 @@ def squared_distances(U: np.ndarray, V: np.ndarray, exact: bool = True) -> np.nd
 
 
 def _middle(V: np.ndarray) -> np.ndarray | float:
-    """The mean (d,) of rows V (m, d); of a column that is constant its value, from which no rounding errors differ."""
+    """Return the mean (d,) of rows V (m, d); of a constant column its value, from which no rounding errors differ."""
     if not len(V):
         return 0.0
     with np.errstate(over="ignore"):

@@ -103,7 +103,7 @@ class _FixedPoint:
         return p
 
     def _reconsider(self, problem: Problem, state: State, settled: bool, stuck: bool) -> State:
-        """The best single move: delete an atom whose optimum is infinite, or bring back a deleted one (B.1)."""
+        """Return the best single move: delete an atom whose optimum is infinite, or bring back a deleted one (B.1)."""
         p, active, columns = state.posterior, state.active, state.notes.columns
         if problem.prior_b is not None:
             largest = _largest_gradient(problem, p, problem.prior_b[active])

@@ -50,7 +50,7 @@ def best_alpha(s: np.ndarray, q2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def contribution(alpha: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
-    """The values l (U, a) of units with s and q^2 (U, w) at precisions alpha (U, a)."""
+    """Return the values l (U, a) of units with s and q^2 (U, w) at precisions alpha (U, a)."""
     total = alpha[:, :, None] + s[:, None, :]
     return 0.5 * np.sum(np.log(alpha[:, :, None] / total) + q2[:, None, :] / total, axis=2)
 
@@ -70,7 +70,7 @@ class JointModel:
         cls, problems: Sequence[Problem], units: Sequence[np.ndarray], active: tuple[int, ...], alpha: np.ndarray,
         betas: Sequence[float],
     ) -> JointModel:  # fmt: skip
-        """The model of some units at given precisions of weights and noise."""
+        """Return the model of some units at given precisions of weights and noise."""
         atoms = _atoms(units, active)
         columns = problems[0].design.columns(atoms)
         each = np.repeat(alpha, [len(units[u]) for u in active])
@@ -90,7 +90,7 @@ class JointModel:
         return sum(p.log_evidence for p in self.posteriors)
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers s and q^2 (U, w) of every unit, those of the model without themselves (TF03 eq. (19))."""
+        """Return the numbers s and q^2 (U, w) of every unit, those of the model without themselves (TF03 eq. (19))."""
         design, width = self.problems[0].design, max(map(len, self.units)) * len(self.problems)
         s, q2 = np.zeros((len(self.units), width)), np.zeros((len(self.units), width))
         place = np.cumsum([0, *(len(self.units[u]) for u in self.active)])
@@ -166,7 +166,7 @@ def _step(action: str, atom: int, model: JointModel, before: float) -> Step:
 
 
 def _best_move(model: JointModel, prior: Stepwise, free: set[int]) -> tuple[int, float, float]:
-    """The unit whose addition, deletion or re-estimation gains most, its best precision, and the gain."""
+    """Return the unit whose addition, deletion or re-estimation gains most, its best precision, and the gain."""
     s, q2 = model.statistics()
     alpha, gains = best_alpha(s, q2)
     counted, M = len(set(model.active) - free), len(model.units) - len(free)
@@ -197,7 +197,7 @@ def _move(model: JointModel, u: int, alpha: float) -> JointModel:
 
 
 def _with_noise(model: JointModel) -> JointModel:
-    """The model with the noise of every output re-estimated, where its evidence rises."""
+    """Return the model with the noise of every output re-estimated, where its evidence rises."""
     for _ in range(3):
         betas = []
         for problem, p in zip(model.problems, model.posteriors, strict=True):

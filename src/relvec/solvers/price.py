@@ -71,7 +71,7 @@ def continue_from(problem: Problem, start: Start, price: float, most: int) -> Mo
 
 
 def sharpen(model: Model) -> Model:
-    """The model with its precisions at their last digits."""
+    """Return the model with its precisions at their last digits."""
     return model.relax(_FINAL_STEPS).sharpen()
 
 

@@ -69,7 +69,7 @@ class SearchModel(Protocol):
         """With precisions at their optimum to the last digits."""
 
     def largest_gain(self, exchanging: bool) -> float:
-        """The certificate: the largest gain (nats) that any single move still offers."""
+        """Return the certificate: the largest gain (nats) that any single move still offers."""
 
     def ended(self) -> Status | None:
         """How a search of this model ends whatever its certificate says; None where the certificate decides."""

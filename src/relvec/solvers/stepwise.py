@@ -81,7 +81,7 @@ class Stepwise:
         return self.price if self.support_prior == "flat" else _cost(size, n_candidates)
 
     def init(self, problem: Problem) -> State:
-        """The empty model; or the one to start from, cut down to the size allowed, if it is better."""
+        """Return the empty model; or the one to start from, cut down to the size allowed, if it is better."""
         start = problem.start
         beta = 1.0 / (problem.noise_variance or problem.noise_start) if start is None else start.beta
         empty = model_of(problem, Start(np.zeros(0, dtype=np.intp), np.zeros(0), beta))
@@ -95,7 +95,7 @@ class Stepwise:
         return _state(model, "start")
 
     def _grown(self, model: Model) -> Model:
-        """The model after additions alone."""
+        """Return the model after additions alone."""
         while (more := self._add(model, model.problem.tol)) is not None and self.score(more) > self.score(model):
             model = more
         return model
@@ -151,7 +151,7 @@ class Stepwise:
         return max(eliminate(large, k), key=self.score) if large is not model else None
 
     def largest_gain(self, model: Model) -> float:
-        """The certificate: the most that a single move still gains in evidence plus prior."""
+        """Return the certificate: the most that a single move still gains in evidence plus prior."""
         p, k, M = model.full_posterior, count(model), n_candidates(model.problem)
         left = [0.0]
         if k < self.max_size(model.problem):
@@ -189,17 +189,17 @@ def _state(model: Model, action: str) -> State:
 
 
 def count(model: Model) -> int:
-    """Number of functions, the constant not counted."""
+    """Return the number of functions, the constant not counted."""
     return int(np.count_nonzero(model.active != model.problem.bias))
 
 
 def n_candidates(problem: Problem) -> int:
-    """Number of functions to choose from: those that do not vanish, the constant not counted."""
+    """Return the number of functions to choose from: those that do not vanish, the constant not counted."""
     return int(np.count_nonzero(problem.design.scale > 0.0)) - (problem.bias >= 0)
 
 
 def settle(model: Model) -> Model:
-    """The model with its precisions and noise at their maximum; functions whose precision is infinite leave."""
+    """Return the model with its precisions and noise at their maximum; functions whose precision is infinite leave."""
     least = SETTINGS.min_gain_share * model.problem.tol
     return Model(model.problem, model.core.relax(SETTINGS.relax_steps, min_gain_nats=least).trim())
 
@@ -213,14 +213,14 @@ def addition_gains(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def extend(model: Model, least: float) -> Model | None:
-    """The model with the function of largest gain, settled; None where that gains no more than ``least`` nats."""
+    """Add the function of largest gain, and settle; None where that gains no more than ``least`` nats."""
     gains, S, Q = addition_gains(model)
     j = best(gains, model.problem.order)
     return _with(model, j, S[j], Q[j]) if gains[j] > least else None
 
 
 def add_constant(model: Model) -> Model:
-    """The model with the constant, where there is one and it gains."""
+    """Return the model with the constant, where there is one and it gains."""
     b = model.problem.bias
     if b < 0 or b in model.active:
         return model
@@ -243,7 +243,7 @@ def weakest(model: Model) -> tuple[int, float]:
 
 
 def without(model: Model, i: int) -> Model:
-    """The model without its i-th function, settled."""
+    """Return the model without its i-th function, settled."""
     keep, p = np.arange(len(model.active)) != i, model.posterior
     return settle(model.at(model.active[keep], p.alpha[keep], p.beta, int(model.active[i])))
 
@@ -259,7 +259,7 @@ def function_exchanges(model: Model) -> tuple[np.ndarray, Callable[[int], Model]
 
 
 def exchange_functions(model: Model, tol: float) -> Model | None:
-    """The model with one function for another outside, settled (TF03 6.2); None where none gains more than tol."""
+    """Exchange a function for another outside, and settle (TF03 6.2); None where none gains more than tol."""
     if not len(model.active):
         return None
     gains, make = function_exchanges(model)
@@ -273,7 +273,7 @@ def exchange_functions(model: Model, tol: float) -> Model | None:
 
 
 def eliminate(model: Model, size: int) -> Iterator[Model]:
-    """The model, then smaller and smaller ones without their weakest function, down to a size."""
+    """Return the model, then smaller and smaller ones without their weakest function, down to a size."""
     yield model
     while count(model) > size:
         model = without(model, weakest(model)[0])

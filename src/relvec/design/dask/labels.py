@@ -22,7 +22,7 @@ def align_labels(X: Any, y: Any) -> Any:
 
 
 def count_labels(labels: Any, check: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct labels (K,), sorted, and how often each comes (K,); ``check`` refuses values that are no labels."""
+    """Count the distinct labels: sorted (K,), and how often each comes (K,); ``check`` refuses values that are none."""
     found = compute_chunks(labels, partial(_count_chunk, check))
     classes, place = np.unique(np.concatenate([names for names, _ in found]), return_inverse=True)
     return classes, np.bincount(place, np.concatenate([counts for _, counts in found])).astype(np.intp)

@@ -87,7 +87,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
 
     @by_blocks
     def predict(self, X: Any, return_set: float | None = None) -> Any:
-        """The most probable class of each row.
+        """Return the most probable class of each row.
 
         Parameters
         ----------

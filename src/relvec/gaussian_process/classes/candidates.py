@@ -34,7 +34,7 @@ class ProcessCandidate:
         return not any(part.per_input for part in self.structure.parts)
 
     def fit(self, rows: DistinctRows, hint: ClassProcess | None = None, clock: Clock | None = None) -> ClassProcess:
-        """The process of most posterior density.
+        """Return the process of most posterior density.
 
         `hint` is a model of other rows, to begin at.
         """
@@ -58,7 +58,7 @@ class GivenKernel:
     per_input: bool | None = None
 
     def candidates(self, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
-        """The processes with this kernel; inputs are in their lengths where these are given."""
+        """Return the processes with this kernel; inputs are in their lengths where these are given."""
         start = None if self.lengths is None else (np.log(4.0), 0.0)
         kinds = (False, True) if self.per_input is None and start is None and n_inputs > 1 else (bool(self.per_input),)
         return [

@@ -98,7 +98,7 @@ def choose(
     rows: DistinctRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
     sums: bool = True, clock: Clock | None = None,
 ) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:  # fmt: skip
-    """The candidate, or sum of several, of most held-out density, fitted to all rows: (share, calibration, model) each.
+    """Choose the candidate, or sum, of most held-out density, fitted to all rows: (share, calibration, model) each.
 
     candidates : the smallest first, which a time limit is spent on.
     run : so many of the folds are fitted and scored; by default fewer the more rows and classes there are.
@@ -196,7 +196,7 @@ def count_folds(rows: DistinctRows, n_folds: int, fitted: Iterable[ClassProcess]
 
 
 def _keep_racing(records: list[ClassRecord], counts: np.ndarray) -> list[ClassRecord]:
-    """The candidates that two folds do not leave clearly behind."""
+    """Return the candidates that two folds do not leave clearly behind."""
     for record in records:
         record.close(counts)
     best = max(records, key=lambda record: record.density.sum())
@@ -224,7 +224,7 @@ def _difference(best: ClassRecord, other: ClassRecord) -> tuple[float, float]:
 
 
 def _decide(records: list[ClassRecord], sums: bool) -> tuple[list[ClassRecord], list[float]]:
-    """The sum of candidates if it gains enough; else the smallest candidate as good as the best."""
+    """Return the sum of candidates if it gains enough; else the smallest candidate as good as the best."""
     finished = _select_finished(records)
     best = max(finished, key=lambda record: record.density.sum())
     gaps = {record: _difference(best, record) for record in finished}
@@ -240,7 +240,7 @@ def _decide(records: list[ClassRecord], sums: bool) -> tuple[list[ClassRecord], 
 
 
 def _add(records: list[ClassRecord], shares: Sequence[float]) -> np.ndarray:
-    """The sum of the signals (n, K)."""
+    """Return the sum of the signals (n, K)."""
     return sum((share * record.signal for share, record in zip(shares, records)), np.zeros(1))
 
 

@@ -48,7 +48,7 @@ def log_prior_odds(model: ClassModel) -> np.ndarray:
 def expand_members(
     model: ClassModel, n_features: int, found: list[tuple[np.ndarray, np.ndarray]] | None = None, variance: bool = True
 ) -> list[ExpandedMember]:
-    """The members of a model as expansions over their own functions, in the units of X.
+    """Return the members of a model as expansions over their own functions, in the units of X.
 
     ``n_features`` counts the columns of X, ``found`` are the numbers (m,) and contents (m, n_features) of the training
     rows that are the vectors of each member; ``variance`` tells whether the roots of variances are to be computed.
@@ -60,7 +60,7 @@ def expand_members(
 
 
 def restore_vectors(process: ClassProcess, units: Units, n_features: int) -> np.ndarray:
-    """The vectors (m, n_features) in the units of X, up to rounding; 0 in columns that the process leaves out."""
+    """Return vectors (m, n_features) in the units of X, up to rounding; 0 in columns that the process leaves out."""
     vectors = np.zeros((process.n_vectors, n_features))
     vectors[:, units.columns] = process.vectors * units.scale + units.centre
     return vectors

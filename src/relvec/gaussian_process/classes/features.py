@@ -48,15 +48,15 @@ class LatentKernel:
         return self.structure.n_theta - 1
 
     def stationary_theta(self, theta: np.ndarray) -> np.ndarray:
-        """The theta that `stationary` wants, with a number for the noise that it does not use."""
+        """Return the theta that `stationary` wants, with a number for the noise that it does not use."""
         return np.append(theta[: self.stationary.n_theta - 1], 0.0)
 
     def amplitude(self, theta: np.ndarray) -> float:
-        """The variance of the stationary parts together: what is left far away from the data."""
+        """Return the variance of the stationary parts together: what is left far away from the data."""
         return float(sum(np.exp(theta[i]) for i in self.structure.amplitudes))
 
     def slope_variance(self, theta: np.ndarray) -> float:
-        """The prior variance of each slope of the linear part; 0 where there is none."""
+        """Return the prior variance of each slope of the linear part; 0 where there is none."""
         return float(np.exp(theta[-1])) / self.structure.n_inputs if self.structure.linear else 0.0
 
 
@@ -94,7 +94,7 @@ class Features:
         return solve_triangular(self.L, K.T, lower=True, check_finite=False).T
 
     def vjp(self, bar: np.ndarray, bar_left_out: np.ndarray) -> np.ndarray:
-        """Derivative (p,) of a function of Phi Phi' and t: bar (n, q) its derivative by Phi, t's part not in it.
+        """Derive a function of Phi Phi' and t by theta (p,): bar (n, q) is its derivative by Phi, t's part not in it.
 
         As the function sees Phi Phi' only, bar = 2 Q P for a symmetric Q, and the derivative by k(Z, Z) is
         -1/2 L^-T Phi' bar L^-1; that by the factor L need not be formed.

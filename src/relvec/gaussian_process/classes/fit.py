@@ -118,7 +118,7 @@ class ClassModel(Brief, ClassPredictor):
 
 
 def effort_for(rows: DistinctRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:
-    """The cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for.
+    """Return the cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for.
 
     room : bytes that the matrices of a fit may have.
     """
@@ -149,7 +149,7 @@ def vector_row_bytes(n_classes: int) -> float:
 
 
 def follow_structure(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
-    """The structures of an earlier model, to begin at its hyperparameters; none where its inputs are others."""
+    """Return the structures of an earlier model, to begin at its hyperparameters; none where its inputs are others."""
     found = [member.model for member in earlier.members]
     if any(process.kernel.structure.n_inputs != n_inputs for process in found):
         return []
@@ -208,7 +208,7 @@ def fit_classes(
 
 
 def share_vectors(rows: DistinctRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
-    """The members with so few vectors each that together they keep at most so many rows."""
+    """Return the members with so few vectors each that together they keep at most so many rows."""
     kept = {row.tobytes() for member in members for row in member.model.vectors}
     if len(kept) <= most:
         return members

@@ -57,7 +57,7 @@ USUAL = Effort()
 
 
 def class_prior(structure: Structure) -> Prior:
-    """The priors of `gaussian_process.priors` without the noise's; amplitudes are variances of log-odds."""
+    """Return the priors of `gaussian_process.priors` without the noise's; amplitudes are variances of log-odds."""
     full = default_prior(structure)
     high = full.high[:-1].copy()
     high[list(structure.amplitudes)] = np.log(1e5)  # classes that never meet have log-odds of any size
@@ -83,7 +83,7 @@ def learn_latent(
     rows: DistinctRows, structure: Structure, effort: Effort = USUAL, start: np.ndarray | None = None,
     clock: Clock | None = None, hold_widths: bool = False,
 ) -> ClassProcess:  # fmt: skip
-    """The process of most posterior density with this structure, at standardised rows.
+    """Return the process of most posterior density with this structure, at standardised rows.
 
     `hold_widths` leaves those of `start` as they are.
     """
@@ -107,7 +107,7 @@ def _learn_theta(
     rows: DistinctRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock,
     hold_widths: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The theta (p,) of most posterior density, the evaluations of the evidence it took, and the inducing rows."""
+    """Find the theta (p,) of most posterior density, with the evaluations of the evidence and the inducing rows."""
     search = _Search(LatentKernel(structure), prior, rows.take(slice(effort.rows)), effort, clock)
     found, inducing = search.climb(search.find_start() if start is None else start, effort.inducing, start is not None)
     if structure.parts and not hold_widths and search.gains_little(found):
@@ -147,7 +147,7 @@ class _Search:
         self.most_cost, self.evaluations = _MOST_COST * rows.weight.sum(), 0
 
     def climb(self, theta: np.ndarray, inducing: int, nearly_there: bool = False) -> tuple[Mode, int]:
-        """The end of climbs from theta (p,) with inducing rows chosen where the last one ended, and how many."""
+        """Return the end of climbs from theta (p,) with inducing rows chosen where the last one ended, and how many."""
         effort, steps = self.effort, self.effort.steps
         for number in range(_ROUNDS if self.kernel.structure.parts else 1):
             objective, begin = self.begin(theta, inducing), theta
@@ -168,12 +168,12 @@ class _Search:
         return found, inducing
 
     def begin(self, theta: np.ndarray, inducing: int) -> _Objective:
-        """The objective with so many inducing rows, chosen at theta (p,)."""
+        """Return the objective with so many inducing rows, chosen at theta (p,)."""
         Z = self.rows.X[feature_pivots(self.kernel, theta, self.rows.X, inducing, self.effort.whole)]
         return _Objective(self.kernel, self.prior, self.rows, Z)
 
     def find_start(self) -> np.ndarray:
-        """The theta (p,) of most posterior density among a few that differ in their widths."""
+        """Return the theta (p,) of most posterior density among a few that differ in their widths."""
         begin, found = default_start(self.kernel.structure), list[tuple[float, np.ndarray]]()
         if not self.kernel.structure.parts:
             return begin
@@ -192,7 +192,7 @@ class _Search:
         return gain < -_LITTLE * self.rows.base_value and self.clock.left() > 0
 
     def look_closer(self, found: Mode, start: np.ndarray | None) -> tuple[Mode, int] | None:
-        """What a climb from `start`, or from widths of a regression, finds above `found` with more inducing rows."""
+        """Climb from `start`, or from widths of a regression, to what is above `found` with more inducing rows."""
         closer = None if start is None else self.climb_above(found.value, start)
         if closer is None:
             structure, few = self.kernel.structure, self.rows.take(slice(self.effort.regression))
@@ -201,7 +201,7 @@ class _Search:
         return closer
 
     def climb_above(self, value: float, theta: np.ndarray) -> tuple[Mode, int] | None:
-        """A climb from theta (p,) with the inducing rows it takes to see it above a value; None where it is not."""
+        """Climb from theta (p,) with the inducing rows it takes to see it above a value; None where it is not."""
         inducing, most = self.effort.inducing, min(self.effort.utmost, len(self.rows))
         objective = self.begin(theta, inducing)
         while objective(theta)[0] <= value:
@@ -215,7 +215,7 @@ class _Search:
 def settle_latent(
     rows: DistinctRows, kernel: LatentKernel, theta: np.ndarray, effort: Effort, evaluations: int = 0
 ) -> ClassProcess:
-    """The process at theta with all rows."""
+    """Return the process at theta with all rows."""
     Z = rows.X[feature_pivots(kernel, theta, rows.X, effort.final, effort.whole)]
     features = Features(kernel, theta, rows.X, Z)
     found = find_mode(features, rows)
@@ -225,7 +225,7 @@ def settle_latent(
 
 
 def find_mode(features: Features, rows: DistinctRows) -> binary.BinaryMode | softmax.SoftmaxMode:
-    """The mode of the latent functions."""
+    """Return the mode of the latent functions."""
     logs = np.log(rows.base_rates)
     if rows.n_classes == 2:
         return binary.mode(features.Phi, rows.counts, logs[1] - logs[0])
@@ -233,7 +233,7 @@ def find_mode(features: Features, rows: DistinctRows) -> binary.BinaryMode | sof
 
 
 def log_merit(process: ClassProcess) -> float:
-    """The logarithm of the evidence times the prior of theta, integrated about theta to _POSTERIOR_DEVIATION."""
+    """Return the logarithm of the evidence times the prior of theta, integrated about theta to _POSTERIOR_DEVIATION."""
     density, _ = class_prior(process.kernel.structure).log_density(process.theta)
     volume = len(process.theta) * np.log(np.sqrt(2.0 * np.pi) * _POSTERIOR_DEVIATION)
     return process.log_evidence + density + float(volume)

@@ -113,7 +113,7 @@ class ClassProcess(Record):
         return np.sqrt(share) * (features.Phi @ self.weights), share * variance
 
     def widen(self) -> ClassProcess:
-        """The same process with a feature for every input: O(d^3)."""
+        """Return the same process with a feature for every input: O(d^3)."""
         if self.directions is None:
             return self
         d, r = self.directions.shape
@@ -128,7 +128,7 @@ class ClassProcess(Record):
         return replace(self, vectors=vectors, weights=V @ self.weights, factors=factors, directions=None)
 
     def slopes(self, X: np.ndarray) -> np.ndarray:
-        """Derivatives (C, n, d) of the means of the latent functions by the inputs at standardised X (n, d)."""
+        """Derive the means of the latent functions by the inputs at standardised X (n, d): (C, n, d)."""
         m, kernel = len(self.vectors), self.kernel
         found = np.zeros((len(self.factors), *X.shape))
         for c, weights in enumerate(self.weights.T):

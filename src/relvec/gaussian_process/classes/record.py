@@ -28,7 +28,7 @@ class ClassRecord:
         self.model: ClassProcess | None = None  # of the fold whose rows it predicts best
 
     def add(self, model: ClassProcess, test: DistinctRows) -> None:
-        """What a model that has not seen `test` says there."""
+        """Return what a model that has not seen `test` says there."""
         for moderation, found in self.signals.items():
             found.append(model.signals(test.X, moderation))
         self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
@@ -47,7 +47,7 @@ class ClassRecord:
         self.model = self.models[int(np.argmax(means))]
 
     def refine(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock, vectors: bool) -> ClassRecord:
-        """The record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
+        """Return the record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
 
         Few inducing rows see long widths only: the evidence of many classes over few of them is largest where
         functions are nearly straight. So this is for models with as many vectors as a fit may have.
@@ -77,7 +77,7 @@ class ClassRecord:
         return best if gain.sum() > max(_WORTH, np.sqrt(len(gain)) * gain.std()) else self
 
     def finish(self, whole: ClassProcess, rows: DistinctRows) -> ClassProcess:
-        """The process of all rows, moved as that of the fold was and with as many vectors."""
+        """Return the process of all rows, moved as that of the fold was and with as many vectors."""
         if self.moved is None or self.model is None:
             return whole
         effort = self.candidate.effort

@@ -71,7 +71,7 @@ class _Curvature:
         return V + 0.5 * (self.Phi.T @ self.across(self.Phi @ V))
 
     def solve(self, R: np.ndarray, inverses: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
-        """The solution (q, K) for the right-hand side R (q, K) by conjugate gradients, and how many they were.
+        """Return the solution (q, K) for the right-hand side R (q, K) by conjugate gradients, and how many they were.
 
         The preconditioner is the inverses (K, q, q) of B_c, here or nearby.
         """

@@ -71,7 +71,7 @@ class DrawnSamples:
     groups: np.ndarray | None = None
 
     def max_vectors(self, asked: int | None) -> tuple[int, str]:
-        """The most vectors that a fit may have, and the status of a fit that would need more."""
+        """Return the most vectors that a fit may have, and the status of a fit that would need more."""
         vectors, products = _HOST_WORK if self.place is None else _DEVICE_WORK
         wanted = min(vectors, int(np.sqrt(products / self.draw.seen))) if asked is None else asked
         n, d = self.draw.X.shape
@@ -95,7 +95,7 @@ def fit_in_passes(
     earlier: ProcessPredictor | None = None,
     vary: bool = True,
 ) -> ProcessPredictor:
-    """A process with the composite kernel of most merit, to rows in blocks.
+    """Return a process with the composite kernel of most merit, to rows in blocks.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def grow_further(
     process: ProcessPredictor, table: DrawnSamples, output: int, max_vectors: int | None,
     clock: Clock,
 ) -> ProcessPredictor:  # fmt: skip
-    """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
+    """Repair a process with too few vectors: more of them, or as many with variances that suit rows held out.
 
     table : all rows, of which the draw has all.
     """
@@ -180,7 +180,7 @@ def _raise_to_floor(
 
 
 def mark_limit(process: ProcessPredictor, limit: str) -> ProcessPredictor:
-    """The process with a status and a message that tell which limit its vectors reached, "" for none."""
+    """Return the process with a status and a message that tell which limit its vectors reached, "" for none."""
     if not limit:
         return process
     how = limit if process.status in ("converged", "max_vectors") else process.status
@@ -214,7 +214,7 @@ def _grow(
 def _calibrate(
     vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool
 ) -> tuple[Component, np.ndarray]:
-    """The process on the vectors, its variances such that they suit rows held out, and the log densities of those."""
+    """Return the process on the vectors with variances that suit rows held out, and the log densities of those."""
     held = prepared.rows.take(slice(len(prepared.rows) - n_held, None))
     apart = SparsePosterior.of(vectors, sums.without(rows_sums(vectors, held)))
     mean, latent = apart.predict(like(vectors.Z, held.X))

@@ -73,7 +73,7 @@ def grow_vectors(
 
 
 def _gain(before: np.ndarray, after: np.ndarray, share: np.ndarray) -> float:
-    """The mean of what losses (h,) become less, with shares (h,), and one standard error."""
+    """Return the mean of what losses (h,) become less, with shares (h,), and one standard error."""
     gain = before - after
     mean = float(share @ gain)
     return mean + float(np.sqrt(share @ (gain - mean) ** 2 / len(gain)))

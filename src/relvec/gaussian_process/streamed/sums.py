@@ -40,7 +40,7 @@ def _sum_block(vectors: Vectors, target: Scaling, block: Block) -> Sums:
 
 
 def sum_all(vectors: Vectors, samples: Samples, target: Scaling, memory: float, tell: Callable[[float], None]) -> Sums:
-    """The sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
+    """Return the sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
     m = vectors.Z.shape[0]
     numbers = min(_BLOCK_NUMBERS, int(memory / _BLOCK_BYTES))
     if isinstance(vectors.Z, np.ndarray):

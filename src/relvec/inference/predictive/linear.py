@@ -141,7 +141,7 @@ class LatentPredictor(Record):
         return xp.concat(mean), xp.concat(covariance) if spread else None
 
     def _weights_by_output(self) -> list[np.ndarray]:
-        """Indices of the weights of each output."""
+        """Return the indices of the weights of each output."""
         return [np.flatnonzero(self.outputs == c) for c in range(self.n_outputs)]
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:

@@ -70,11 +70,11 @@ class GaussianModel:
         return self.core.atom
 
     def at(self, active: np.ndarray, alpha: np.ndarray, beta: float, atom: int = -1) -> GaussianModel:
-        """The model with other atoms and precisions."""
+        """Return the model with other atoms and precisions."""
         return GaussianModel(self.problem, self.core.frame.model(active, alpha, beta, atom))
 
     def keep(self, places: np.ndarray) -> GaussianModel:
-        """The model of some of its atoms."""
+        """Return the model of some of its atoms."""
         return self.at(self.active[places], self.core.precisions[places], self.core.beta)
 
     def grow(
@@ -163,7 +163,7 @@ class GaussianModel:
         return model
 
     def largest_gain(self, exchanging: bool) -> float:
-        """The certificate: the largest gain (nats) that any single move still offers.
+        """Return the certificate: the largest gain (nats) that any single move still offers.
 
         What the scan promises of additions and exchanges is verified, as the search does: a promise may be rounding.
         """
@@ -185,7 +185,7 @@ class GaussianModel:
         return max(left) if not np.any(np.isnan(left)) else np.inf
 
     def _verify(self, gains: np.ndarray, order: np.ndarray, objective: Callable[[int], float]) -> float:
-        """The largest of the gains, where those above tol are replaced by what the model made gains in truth."""
+        """Return the largest of the gains, where those above tol are replaced by what the model made gains in truth."""
         tol = self.problem.tolerance(self.size)
         for _ in range(_MAX_REFUTED):
             i = best(gains, order)
@@ -207,12 +207,12 @@ class GaussianModel:
 
 
 def model_of(problem: Problem, start: Start) -> GaussianModel:
-    """The model of some atoms of a problem, in a frame of its own."""
+    """Return the model of some atoms of a problem, in a frame of its own."""
     return GaussianModel(problem, native.Frame(problem).model(start.active, start.alpha, start.beta))
 
 
 def begin(problem: Problem, bias_first: bool) -> GaussianModel:
-    """The model a search starts with: the one given, the bias alone (TF03 4.1), or none of the atoms."""
+    """Return the model a search starts with: the one given, the bias alone (TF03 4.1), or none of the atoms."""
     if problem.prior.b > 0:
         raise ValueError(
             "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "

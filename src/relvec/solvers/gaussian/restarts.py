@@ -96,7 +96,7 @@ def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> Gau
 
 
 def _finish(model: GaussianModel, other: GaussianModel, batch: int, deadline: float) -> GaussianModel:
-    """The other model, roughly settled, at its maximum where it may be better than the first."""
+    """Return the other model, roughly settled, at its maximum where it may be better than the first."""
     tol = model.problem.tolerance(model.size)
     if other.objective > model.objective - RESTART.max_shortfall_nats and model.admits(other):
         if _support(other) != _support(model):

@@ -26,7 +26,7 @@ class Swaps:
 
 
 def find_exchanges(model: LaplaceModel, found: Scan) -> Swaps:
-    """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
+    """Return the best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
     problem, p = model.problem, model.fit
     lost, _ = deletion_gains(model)
     task = ExchangeTask(found.task, p.variance, p.mean, problem.share)
@@ -71,7 +71,7 @@ class ExchangeTask:
     share: bool
 
     def __call__(self, piece: Piece) -> tuple[Best, np.ndarray]:
-        """The best exchanges with atoms of the piece, and the keys of these."""
+        """Return the best exchanges with atoms of the piece, and the keys of these."""
         assert self.scan is not None
         classes, outside = self.scan.statistics(piece), self.scan.outside(piece)
         best = self.best(classes, outside, content_order(piece.keys))
@@ -79,7 +79,7 @@ class ExchangeTask:
         return best._replace(entering=entering), piece.keys[best.entering]
 
     def best(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
-        """The best exchanges with L atoms of ranks ``order`` (L,); those ``outside``, (1, L) or (K, L), may enter."""
+        """Find the best exchanges with L atoms of ranks ``order``; those ``outside``, (1, L) or (K, L), may enter."""
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
         if self.share:
             ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
@@ -97,7 +97,7 @@ class ExchangeTask:
 
     @staticmethod
     def combine(a: tuple[Best, np.ndarray], b: tuple[Best, np.ndarray]) -> tuple[Best, np.ndarray]:
-        """The better of both for each unit."""
+        """Return the better of both for each unit."""
         both = np.stack([a[0].ratio, b[0].ratio], axis=1)
         order = np.array([content_order(np.stack(pair)) for pair in zip(a[1], b[1], strict=True)]).reshape(-1, 2)
         second = first_of_equals(both, order).astype(bool)

@@ -85,11 +85,11 @@ class LaplaceFixedPoint:
         return False
 
     def status(self, problem: LaplaceProblem, state: State) -> Status:
-        """The fixed point was reached."""
+        """Return the fixed point was reached."""
         return Status.FIXED_POINT
 
     def _certificate(self, model: LaplaceModel) -> float:
-        """The gain (nats) of the maximum on the same support, or of one more unit."""
+        """Return the gain (nats) of the maximum on the same support, or of one more unit."""
         if model.problem.prior_b is not None:
             return float("nan")
         best, _ = relax(model, _CERTIFICATE_STEPS)

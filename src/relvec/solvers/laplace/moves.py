@@ -77,7 +77,7 @@ def is_trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
 
 
 def temper(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
-    """The model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
+    """Return the model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
     for _ in range(4):
         if is_trusted(new, old):
             break
@@ -117,7 +117,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
 
 
 def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[LaplaceModel]:
-    """The model with unit ``i`` of a scan at `LaplaceSettings.faint_precisions`, and near the tops between these."""
+    """Add unit ``i`` of a scan at each of `LaplaceSettings.faint_precisions`, and near the tops between these."""
     S, Q = found.classes[0].S[[i]], found.classes[0].Q[[i]]
     trials: dict[float, LaplaceModel] = {}
     # gains of a scan in memory begin with the motion of B; without it nothing tells which units to leave out
@@ -181,7 +181,7 @@ def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tupl
 
 
 def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batch: int) -> np.ndarray:
-    """The best unit and further good ones that hardly overlap with it or each other."""
+    """Return the best unit and further good ones that hardly overlap with it or each other."""
     if batch == 1:
         return np.array([first])
     near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])

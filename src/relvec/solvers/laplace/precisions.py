@@ -74,7 +74,7 @@ class _Edge:
         return True
 
     def keep(self, system: NewtonSystem, step: np.ndarray, damping: float) -> np.ndarray:
-        """The step to the maximum of the quadratic model on this side."""
+        """Return the step to the maximum of the quadratic model on this side."""
         room = float(np.log(self.model.trust / self.least)) - self.margin
         beyond = -(room + float(self.normal @ step))
         along = system.step(damping, self.normal)
@@ -154,7 +154,7 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
 def _try_steps(
     model: LaplaceModel, system: NewtonSystem, edge: _Edge, damping: float, expected: float
 ) -> tuple[LaplaceModel | None, float, float]:
-    """The model after a step, the gain that was expected of it, and the damping of the next; None where none rises."""
+    """Take a step: the model, the gain that was expected, and the damping of the next; None where none rises."""
     along, old, crossings = edge.near, model.objective, 0
     for _ in range(PRECISIONS.max_trials):
         step = system.step(damping)
@@ -176,7 +176,7 @@ def _try_steps(
 
 
 def try_long_steps(model: LaplaceModel) -> LaplaceModel:
-    """The model with the precision of one unit far from where it was, where that gains.
+    """Return the model with the precision of one unit far from where it was, where that gains.
 
     The evidence over a single precision may have two maxima, and is flat far out: there the linearised problem knows
     its optimum (TF03 eq. (20)).
@@ -203,7 +203,7 @@ def try_long_steps(model: LaplaceModel) -> LaplaceModel:
 
 
 def step_to(model: LaplaceModel, step: np.ndarray) -> LaplaceModel:
-    """The model at log alpha + step (u,), shortened to `PrecisionSettings.max_step`."""
+    """Return the model at log alpha + step (u,), shortened to `PrecisionSettings.max_step`."""
     longest = max(map(abs, step.tolist()))
     if longest > PRECISIONS.max_step:
         step *= PRECISIONS.max_step / longest

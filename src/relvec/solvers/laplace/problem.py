@@ -111,7 +111,7 @@ class LaplaceProblem:
         return self.order[units % self.design.n_atoms] * self.K + units // self.design.n_atoms
 
     def gather(self, values: np.ndarray) -> np.ndarray:
-        """Sums over the weights of each unit, along every axis."""
+        """Return the sums over the weights of each unit, along every axis."""
         if not self.share:
             return values
         u = len(values) // self.K
@@ -147,7 +147,7 @@ class LaplaceProblem:
         return posterior_of(fit) if isinstance(fit, Mode) else fit
 
     def objective(self, units: np.ndarray, posterior: Mode | LaplacePosterior) -> float:
-        """The Laplace evidence less the price of the units, plus the hyperprior's terms, T01 eq. (36)."""
+        """Return the Laplace evidence less the price of the units, plus the hyperprior's terms, T01 eq. (36)."""
         value = posterior.log_evidence + self.shift - self.price * len(units)
         if self.prior_b is not None:
             b = self.prior_b[units % self.design.n_atoms]
@@ -206,17 +206,17 @@ class LaplaceModel:
         return self.fit.trust
 
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
-        """The same units at other precisions."""
+        """Return the same units at other precisions."""
         return self._with(self.active, alpha, start, self.fit.root, Phi=self._Phi)
 
     def step_to(self, step: np.ndarray, predict: bool) -> LaplaceModel:
-        """The same units at log alpha + step (u,), from where the linearised problem has its mode if ``predict``."""
+        """Return the units at log alpha + step (u,), from where the linearised problem has its mode if ``predict``."""
         p, each = self.fit, np.repeat(step, self.problem.per_unit)
         alpha, start = moved_mode(p.alpha, p.mean, np.ascontiguousarray(p.root), each, predict)
         return self.at(alpha[:: self.problem.per_unit], start)
 
     def drop(self, leave: np.ndarray) -> LaplaceModel:
-        """The model without some of its units (mask)."""
+        """Return the model without some of its units (mask)."""
         keep, p = ~leave, self.fit
         each = np.repeat(keep, self.problem.per_unit)
         # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
@@ -227,7 +227,7 @@ class LaplaceModel:
         return self._with(self.active[keep], self.alpha[keep], start, p.root[each], Phi=Phi)
 
     def add(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
-        """The model with further units, whose weights (pair by pair) begin at ``start``."""
+        """Return the model with further units, whose weights (pair by pair) begin at ``start``."""
         p, problem = self.fit, self.problem
         Phi = guess = None
         if self._Phi is not None:
@@ -238,7 +238,7 @@ class LaplaceModel:
         return self._with(np.append(self.active, units), alpha, start, guess, int(units[0]), Phi)
 
     def swap(self, place: int, unit: int, alpha: float, weights: np.ndarray) -> LaplaceModel:
-        """The model with another unit, its precision and weights, in place of one."""
+        """Return the model with another unit, its precision and weights, in place of one."""
         k, active, Phi = self.problem.per_unit, self.active.copy(), self._Phi
         precisions, start = self.alpha.copy(), self.fit.mean.copy()
         active[place], precisions[place], start[place * k : place * k + k] = unit, alpha, weights
@@ -278,7 +278,7 @@ class LaplaceModel:
         return self.problem.design.reduce(self.on_rows, partial(sum_slopes, self.problem.likelihood, root))
 
     def system(self) -> NewtonSystem:
-        """The Newton system over log alpha; its gradient is exact: T01 eq. (42) and the part from the motion of B."""
+        """Return the Newton system over log alpha; its gradient is exact: T01 eq. (42) and the part of B's motion."""
         p = self.fit
         if isinstance(p, Mode):
             return p.system()
@@ -287,6 +287,6 @@ class LaplaceModel:
 
 
 def empty_model(problem: LaplaceProblem) -> LaplaceModel:
-    """The model without units."""
+    """Return the model without units."""
     none = np.zeros(0, dtype=np.intp)
     return LaplaceModel(problem, none, problem.fit(none, np.zeros(0)))

@@ -21,7 +21,7 @@ _PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05  # of a row in a 
 
 
 def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood) -> Rows | None:
-    """The rows of targets and weights, both (n,); None where there are several outputs, or the rows are elsewhere."""
+    """Hold targets and weights, both (n,), as rows; None where there are several outputs, or rows elsewhere."""
     if type(likelihood) not in (Bernoulli, Poisson) or not isinstance(target, np.ndarray):
         return None
     t, w = (np.ascontiguousarray(values, dtype=float) for values in (target, weights))
@@ -39,7 +39,7 @@ def shorten_start(start: np.ndarray, Phi: np.ndarray, counts: np.ndarray) -> np.
 
 
 def posterior_of(mode: Mode) -> PosteriorOnRows:
-    """A mode as a posterior."""
+    """Return a mode as a posterior."""
     f, r, W = mode.state
     outputs = np.zeros(len(mode.alpha), dtype=np.intp)
     return PosteriorOnRows(outputs, mode.alpha, mode.mean, mode.root, mode.log_evidence, mode.Phi, f, r, W)

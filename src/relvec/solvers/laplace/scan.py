@@ -200,7 +200,7 @@ class ScanRows:
         return [root.shape[1] + 1 for root in self.roots]
 
     def curvature(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-        """The diagonal of B (n, K)."""
+        """Return the diagonal of B (n, K)."""
         return p.W[:, None] if self.K == 1 else weights[:, None] * p.W * complement(p.W)
 
     def directions(self, p: PosteriorOnRows, weights: np.ndarray, c: int) -> np.ndarray:
@@ -287,7 +287,7 @@ class ScanTask:
         return piece.take(np.argsort(-best, kind="stable")[: self.max_candidates])
 
     def combine(self, a: Piece, b: Piece) -> Piece:
-        """The best of both."""
+        """Return the best of both."""
         return self(a.append(b))
 
 

@@ -197,7 +197,7 @@ class ModelInSearch:
         return ModelInSearch(before, self.problem, offers) if fell else kept
 
     def largest_gain(self, exchanging: bool) -> float:
-        """The largest gain (nats) that a move, refitted, still offers."""
+        """Return the largest gain (nats) that a move, refitted, still offers."""
         tol = self.problem.tol
         if "reestimate" not in self.offers:
             expected, far = relax(self.model, 1)[1], try_long_steps(self.model)
@@ -210,12 +210,12 @@ class ModelInSearch:
         return max(*self.offers.values(), *gains, 0.0)
 
     def ended(self) -> Status | None:
-        """The certificate decides."""
+        """Let the certificate decide."""
         return None
 
 
 def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
-    """The empty model, the bias, or the model given."""
+    """Return the empty model, the bias, or the model given."""
     model = empty_model(replace(problem, trusted=max(problem.trusted, SETTINGS.held_trust)))
     if problem.start is not None and len(problem.start[0]):
         units, alpha = problem.start
@@ -231,7 +231,7 @@ def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
 def keep(
     model: LaplaceModel, problem: LaplaceProblem, offers: dict[str, float] | None = None, cut: set[str] | None = None
 ) -> ModelInSearch:
-    """The model with its mode found once more, from its weights.
+    """Return the model with its mode found once more, from its weights.
 
     So the way to it leaves no rounding errors, which would move the end of a search along the edge of trust. For rows
     on other machines, where a mode is expensive, this is left out.

@@ -31,7 +31,7 @@ def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int =
 
 
 def laplace_solver(solver, problem: LaplaceProblem) -> Search | LaplaceFixedPoint:
-    """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
+    """Return the solver for a likelihood that is not Gaussian that a solver of regression stands for."""
     if isinstance(solver, MacKay | EM):
         return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha)
     if not isinstance(solver, Sequential):

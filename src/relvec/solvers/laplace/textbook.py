@@ -57,7 +57,7 @@ def _choose(
     problem: LaplaceProblem, model: LaplaceModel, memory: Memory, found: Scan, own: tuple[np.ndarray, np.ndarray],
     select: str,
 ) -> int | None:  # fmt: skip
-    """The place of a unit among those of the model and then those of the scan; None where nothing is left to do."""
+    """Find the unit to change, its place among those of the model and then the scan; None where nothing is left."""
     s, q = own
     S, Q = (np.concatenate([getattr(one, name) for one in found.classes]) for name in "SQ")
     again = [memory.entered.get(int(unit), -np.inf) < model.objective for unit in found.units]
