@@ -478,6 +478,16 @@ def test_a_fit_to_all_rows_prints_scores_of_rows_held_out(capsys, tmp_path):
     )
 
 
+def test_a_fit_tells_why_it_has_no_scores(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n, words in ((700, "scores on 140 rows"), (40, "no scores of rows held out: fewer than 50 rows")):
+        (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i % 17},{2 * (i % 17) + i % 3}\n" for i in range(n)))
+        assert words in run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
+    monkeypatch.setattr("relvec.app.cli.fit.MAX_CHECK_SECONDS", 0.0)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i % 17},{2 * (i % 17) + i % 3}\n" for i in range(90)))
+    assert "; --holdout 0.2 keeps rows out" in run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
+
+
 def test_a_fit_is_saved_where_its_check_fails(capsys, tmp_path, monkeypatch):
     """A class of a single row is in one of the two parts only."""
     monkeypatch.chdir(tmp_path)

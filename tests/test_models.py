@@ -8,7 +8,8 @@ import pytest
 
 from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor, load
 from relvec.app import cli
-from relvec.app.tables.families import COMPARED_HEADER, FAMILIES, compare_families
+from relvec.app.tables.baselines import BASELINES
+from relvec.app.tables.families import FAMILIES, compare_families, compared_header
 
 pytest.importorskip("pandas")
 
@@ -85,7 +86,18 @@ def test_auto_prints_what_it_compared(capsys):
     assert cli.main(["fit", "t.csv", *inputs]) == 0
     out = capsys.readouterr().out
     assert "the smallest model within a standard error of the best" in out
-    assert all(words in out for words in (*COMPARED_HEADER, *FAMILIES.values(), "chosen"))
+    assert all(words in out for words in (*compared_header("regression"), *FAMILIES.values(), "chosen"))
+
+
+@pytest.mark.parametrize("task", TARGETS)
+def test_compare_shows_baselines_that_are_never_chosen(capsys, task):
+    found = fit(capsys, task, "--model", "linear", "--compare")
+    by_name = {item["family"]: item for item in found["compared"]}
+    assert (
+        list(by_name) == [*BASELINES, "linear"] and by_name["linear"]["chosen"] and found["model"] == FAMILIES["linear"]
+    )
+    assert by_name["constant"]["density"] < by_name["line"]["density"]  # the target depends on the inputs
+    assert np.isfinite([(item["density"], item["rmse"], item["error"]) for item in found["compared"]]).all()
 
 
 @pytest.mark.parametrize(
@@ -120,6 +132,9 @@ class Made:
 
     def fit(self, X, y):
         return self
+
+    def predict(self, X):
+        return np.zeros(len(X))
 
     def log_predictive_density(self, X, y):
         return X[:, self.column]

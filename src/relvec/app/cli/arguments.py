@@ -32,6 +32,7 @@ examples:
   relvec fit houses.csv --target price -o houses.relvec
   relvec fit patients.parquet --target outcome --id patient --drop notes
   relvec fit cars.csv --target power --missing unknown -999 --drop-rows
+  relvec fit wine.csv --target quality --compare
   relvec fit calls.csv --target calls --task count --holdout 0.2
   gunzip -c big.csv.gz | relvec fit - --target y --time-limit 60 --json
 """
@@ -136,6 +137,8 @@ def _fit(parser: argparse.ArgumentParser) -> None:
         "Gaussian process, where predictions matter more than size; linear: few columns; auto compares them on "
         "held-out rows and takes the smallest that is within a standard error of the best; with fewer than 20 rows "
         "or seconds, a process (auto)")  # fmt: skip
+    add("--compare", action="store_true", help="show how a constant, a line and boosted trees of scikit-learn do on "
+        "the same held-out rows")  # fmt: skip
     add("--functions", type=_count, metavar="K", help="keep at most K functions, columns or rows")
     add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
@@ -150,8 +153,8 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of all random choices (0)")
     add("--holdout", type=_holdout, metavar="SHARE",
         help="share of the rows to keep out of the fit and evaluate on; by "
-        "default the model is fitted to all rows, and for tables of 50 to 600 rows a second model, fitted to a part "
-        "of them, is evaluated on the rest; 0 evaluates nothing")  # fmt: skip
+        "default the model is fitted to all rows, and where that takes seconds, a second model, fitted to a part of "
+        "them, is evaluated on the rest; 0 evaluates nothing")  # fmt: skip
     add("--calibrate", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and use to "
         "calibrate intervals, or sets of classes, so that they reach their coverage")  # fmt: skip
 

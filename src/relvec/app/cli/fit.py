@@ -21,13 +21,14 @@ from relvec.app.cli.console import Console, check_output
 from relvec.app.cli.evaluate import print_scores, scores_as_dict
 from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.app.report.summary import summary
+from relvec.app.tables.baselines import BASELINES
 from relvec.app.tables.evaluation import Evaluation, calibrate_table, evaluate_table
 from relvec.app.tables.families import (
-    COMPARED_HEADER,
     FAMILIES,
     MIN_ROWS_TO_COMPARE,
     ComparedFamily,
     compare_families,
+    compared_header,
     default_family,
     make_model,
 )
@@ -43,7 +44,7 @@ from relvec.runtime.clock import Clock
 CUT_STATUSES = {"time_limit", "interrupted"}
 CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
 MIN_SECONDS = 0.01  # a fit needs a limit above 0, however late it is
-MAX_CHECKED_ROWS = 600  # without --holdout, a second model is fitted to a part of as many rows: a few seconds more
+MAX_CHECK_SECONDS = 20.0  # without --holdout, a second model is fitted to a part of the rows where it is so quick
 CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
 FOLDS = 5  # of the cross-validation that is proposed next
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
@@ -76,10 +77,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if why:
         console.print(f"  model: {FAMILIES[family]}, {why}")
     if compared:
-        console.print(
-            f"\nheld-out rows, {FOLDS_COMPARED} folds: the smallest model within a standard error of the best"
-        )
-        console.print_table(COMPARED_HEADER, [item.cells() for item in compared])
+        several = sum(item.family in FAMILIES for item in compared) > 1
+        choice = ": the smallest model within a standard error of the best" if several else ""
+        console.print(f"\nheld-out rows, {FOLDS_COMPARED} folds{choice}")
+        console.print_table(compared_header(plan.task), [item.cells() for item in compared])
     fitted = _fit(plan, family, arguments, clock)
     if calibration is not None:
         calibrate_table(fitted.pipeline, calibration)
@@ -89,7 +90,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if held_out is not None:
         evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
         found |= _print_scores(console, evaluation, len(fitted.table), "rows kept out of the fit")
-    elif arguments.holdout is None and _is_quick_to_check(fitted, clock):
+    elif arguments.holdout is None and (slow := _why_not_to_check(fitted, clock)):
+        console.print(f"\nno scores of rows held out: {slow}")
+    elif arguments.holdout is None:
         try:
             evaluation, rows = _evaluate_second_fit(fitted, family, arguments, clock, calibration)
             how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
@@ -140,10 +143,14 @@ def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
     return evaluation if known.all() else replace(evaluation, notes=(*evaluation.notes, note))
 
 
-def _is_quick_to_check(fitted: FittedTable, clock: Clock) -> bool:
-    """Tell whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
-    enough = MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
-    return enough and clock.left() >= fitted.pipeline["columns"].record_["seconds"]
+def _why_not_to_check(fitted: FittedTable, clock: Clock) -> str:
+    """Return why no second model is fitted to a part of the rows, in words; empty where there is no reason."""
+    seconds = fitted.pipeline["columns"].record_["seconds"]
+    if len(fitted.table) < MIN_CHECKED_ROWS:
+        return f"fewer than {MIN_CHECKED_ROWS} rows say little; see relvec evaluate --cv"
+    if seconds > min(MAX_CHECK_SECONDS, clock.left()):
+        return f"a second fit takes {seconds:.0f} s more; --holdout {CHECKED_SHARE:g} keeps rows out of the first"
+    return ""
 
 
 def _plan(table: Table, arguments: argparse.Namespace) -> Plan:
@@ -169,23 +176,26 @@ def _fit(plan: Plan, family: str, arguments: argparse.Namespace, clock: Clock) -
 def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[ComparedFamily], str]:
     """Return the family to fit, the comparison by held-out rows, and why there is none where one was asked for."""
     families, why = _families(plan.task, arguments)
-    if len(families) == 1:
+    if len(families) == 1 and not arguments.compare:
         return families[0], [], why
+    only = families[0] if len(families) == 1 else default_family(plan.task)
     if len(plan.table) < MIN_ROWS_TO_COMPARE:
-        return default_family(plan.task), [], f"as fewer than {MIN_ROWS_TO_COMPARE} rows cannot tell which is best"
+        return only, [], f"as fewer than {MIN_ROWS_TO_COMPARE} rows cannot tell which is best"
     each = COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
     if each < MIN_SECONDS_TO_COMPARE:
-        return default_family(plan.task), [], "as --time-limit leaves no time to compare models"
+        return only, [], "as --time-limit leaves no time to compare models"
     X, y = inputs_of(plan)
     if len(y) > MAX_COMPARED_ROWS:
         some = np.sort(np.random.default_rng(arguments.seed).permutation(len(y))[:MAX_COMPARED_ROWS])
         X, y = X[some], y[some]
+    if arguments.compare and arguments.upper is None:
+        families = [*BASELINES, *families]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that are only compared
         found = compare_families(
             families, lambda family: make_estimator(family, plan.task, arguments, each), X, y, plan.task, arguments.seed
         )
-    return next(item.family for item in found if item.chosen), found, ""
+    return next(item.family for item in found if item.chosen), found, why
 
 
 def _families(task: str, arguments: argparse.Namespace) -> tuple[list[str], str]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold
+from threadpoolctl import threadpool_limits
 
 from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
+from relvec.app.tables.baselines import BASELINES, make_baseline
 from relvec.app.tables.table import TableError
 from relvec.app.tables.text import plural
 
@@ -64,10 +66,11 @@ class ComparedFamily:
 
     Attributes
     ----------
-    family : "rvm", "gp" or "linear".
-    size : functions, vectors or columns of the model, in the mean over the folds.
+    family : "rvm", "gp" or "linear", or one of `BASELINES`, which is never chosen.
+    size : functions, vectors or columns of the model, in the mean over the folds; nan for baselines.
     density : mean log density, or log probability, of held-out targets.
-    short : how far it is behind the best, and the standard error of that difference; 0 and 0 for the best.
+    rmse : root mean square error of these; of classes the share of rows that are taken for another.
+    short : how far it is behind the best of the families, and the standard error of that difference; 0 and 0 for that.
     error : that standard error.
     seconds : of all fits.
     chosen : whether it is the smallest whose density is within a standard error of the best.
@@ -76,6 +79,7 @@ class ComparedFamily:
     family: str
     size: float
     density: float
+    rmse: float
     short: float
     error: float
     seconds: float
@@ -83,13 +87,17 @@ class ComparedFamily:
 
     def cells(self) -> tuple[str, ...]:
         """Return the comparison as a row of a table below `COMPARED_HEADER`."""
-        behind = "best" if self.short == 0.0 else f"-{self.short:.3f} ± {self.error:.3f}"
-        size = plural(round(self.size), UNITS[self.family])
+        behind = "best" if self.short == 0.0 else f"{-self.short:+.3f} ± {self.error:.3f}"
+        size = plural(round(self.size), UNITS[self.family]) if self.family in UNITS else ""
         chosen = "chosen" if self.chosen else ""
-        return FAMILIES[self.family], size, f"{self.density:.3f}", behind, f"{self.seconds:.1f}", chosen
+        name = (FAMILIES | BASELINES)[self.family]
+        return name, size, f"{self.density:.3f}", behind, f"{self.rmse:.4g}", f"{self.seconds:.1f}", chosen
 
 
-COMPARED_HEADER = ("model", "size", "held-out log density", "behind the best", "seconds", "")
+def compared_header(task: str) -> tuple[str, ...]:
+    """Return the header of a table of `ComparedFamily.cells`."""
+    error = "errors" if task == "classification" else "RMSE"
+    return ("model", "size", "held-out log density", "behind the best", error, "seconds", "")
 
 
 def compare_families(
@@ -99,7 +107,7 @@ def compare_families(
 
     Parameters
     ----------
-    families : of those in `FAMILIES`.
+    families : of those in `FAMILIES`, and of `BASELINES`, which are compared with them and not chosen.
     make : makes the estimator (or pipeline) of a family.
     X, y : (n, d) inputs, (n,) targets.
     task : "regression", "classification" or "count".
@@ -119,27 +127,31 @@ def compare_families(
     ['linear']
     """
     found = [_measure(family, make, X, y, task, seed) for family in families]
-    best = max(found, key=lambda item: item[1].mean())[1]
+    best = max((logs for family, logs, *_ in found if family in FAMILIES), key=np.mean)
     compared = []
-    for family, logs, size, seconds in found:
+    for family, logs, size, rmse, seconds in found:
         behind = best - logs
         error = float(behind.std(ddof=1) / np.sqrt(len(behind))) if len(behind) > 1 else 0.0
-        compared.append(ComparedFamily(family, size, float(logs.mean()), float(behind.mean()), error, seconds))
-    close = [item for item in compared if item.short <= item.error]
+        compared.append(ComparedFamily(family, size, float(logs.mean()), rmse, float(behind.mean()), error, seconds))
+    close = [item for item in compared if item.short <= item.error and item.family in FAMILIES]
     smallest = min(close, key=lambda item: (item.size, item.short))
     return [replace(item, chosen=item is smallest) for item in compared]
 
 
 def _measure(
     family: str, make: Callable[[str], Any], X: np.ndarray, y: np.ndarray, task: str, seed: int
-) -> tuple[str, np.ndarray, float, float]:
-    """Log densities of held-out rows, the mean size of the models, and seconds."""
+) -> tuple[str, np.ndarray, float, float, float]:
+    """Log densities of held-out rows, the mean size of the models, the error of their predictions, and seconds."""
     classes = task == "classification"
     splitter = StratifiedKFold if classes and np.unique(y, return_counts=True)[1].min() >= FOLDS else KFold
     folds = list(splitter(FOLDS, shuffle=True, random_state=seed).split(X, y))
-    began, logs, sizes = time.perf_counter(), [], []
+    began, logs, sizes, errors = time.perf_counter(), [], [], []
     for train, test in folds if len(X) <= MAX_ROWS_OF_FOLDS else folds[:1]:
-        model = make(family).fit(X[train], y[train])
+        model = make_baseline(family, task) if family in BASELINES else make(family)
+        # threads of boosted trees wait for each other on a busy machine, a hundred times as long as one takes
+        with threadpool_limits(1 if family in BASELINES else None):
+            said = model.fit(X[train], y[train]).predict(X[test])
+        errors.append(said != y[test] if classes else (said - y[test]) ** 2)
         if classes:
             place = {label: i for i, label in enumerate(model.classes_.tolist())}
             proba = np.column_stack([model.predict_proba(X[test]), np.full(len(test), LEAST_PROBABILITY)])
@@ -147,5 +159,7 @@ def _measure(
             logs.append(np.log(np.maximum(proba[np.arange(len(test)), own], LEAST_PROBABILITY)))
         else:
             logs.append(np.asarray(model.log_predictive_density(X[test], y[test])))
-        sizes.append(model.fitted_.n_kept)
-    return family, np.concatenate(logs), float(np.mean(sizes)), time.perf_counter() - began
+        sizes.append(np.nan if family in BASELINES else model.fitted_.n_kept)
+    error = float(np.concatenate(errors).mean())
+    seconds = time.perf_counter() - began
+    return family, np.concatenate(logs), float(np.mean(sizes)), error if classes else error**0.5, seconds
