@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -342,7 +342,10 @@ def _equal(a: Any, b: Any) -> bool:
     return np.array_equal(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else a == b
 
 
-def set_fields(basis: Any, **values: Any) -> Any:
+Fields = TypeVar("Fields")
+
+
+def set_fields(basis: Fields, **values: object) -> Fields:
     """Set fields of a frozen dataclass that is just being made."""
     for name, value in values.items():
         object.__setattr__(basis, name, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,13 +27,13 @@ class Functions(ParameterFreeBasis):
            [-1.,  1.]])
     """
 
-    functions: tuple[Callable[[np.ndarray], Any], ...]
+    functions: tuple[Callable[[np.ndarray], ArrayLike], ...]
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...] = ()  # () for a function that returns (n,), (m,) for one that returns (n, m)
     atoms: tuple[tuple[int, int], ...] = ()  # (function, column of its result)
     n_features: int | None = None
 
-    def __init__(self, *functions: Callable[[np.ndarray], Any]) -> None:
+    def __init__(self, *functions: Callable[[np.ndarray], ArrayLike]) -> None:
         if not functions or not all(callable(function) for function in functions):
             raise ValueError(f"Functions needs one or more functions of X (n, d); got {functions!r}")
         names = tuple(_name_function(function, i) for i, function in enumerate(functions))
@@ -84,6 +83,6 @@ class Functions(ParameterFreeBasis):
         )
 
 
-def _name_function(function: Any, position: int) -> str:
+def _name_function(function: Callable, position: int) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return f"f{position}" if name == "<lambda>" else name

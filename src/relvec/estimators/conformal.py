@@ -7,7 +7,7 @@ import numbers
 import warnings
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +33,7 @@ from relvec.inference.conformal import (
     standardised_residuals,
 )
 from relvec.inference.predictive import Predictor
-from relvec.runtime.arrays import to_host
+from relvec.runtime.arrays import RowsLike, TargetsLike, to_host
 
 
 class ConformalPredictions(BaseModel):
@@ -48,7 +48,7 @@ class ConformalPredictions(BaseModel):
         return found
 
     @abstractmethod
-    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: TargetsLike, randomised: bool) -> np.ndarray:
         """Return the scores (q, n) of targets y at X under this model."""
 
     def _calibrate(
@@ -138,7 +138,7 @@ class ConformalIntervals(ConformalPredictions):
         ends = np.ndim(y) == 2 or getattr(getattr(y, "dtype", None), "names", None) is not None
         return ends and noise is not None and noise.kind == "censored"
 
-    def calibrate(self, X: Any, y: Any, cv: object = None, groups: ArrayLike | None = None) -> Self:
+    def calibrate(self, X: RowsLike, y: TargetsLike, cv: object = None, groups: ArrayLike | None = None) -> Self:
         """Make `predict_interval` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
         If calibration rows and new rows are exchangeable (drawn from one distribution, in any order), intervals of
@@ -182,7 +182,7 @@ class ConformalIntervals(ConformalPredictions):
         self._calibrate(X, y, cv, groups)
         return self
 
-    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: TargetsLike, randomised: bool) -> np.ndarray:
         rows, _ = self._validate_rows(X, False)
         if self._takes_ends(y):
             y, high = as_ends(y).T
@@ -236,7 +236,7 @@ class ConformalSets(ConformalPredictions):
     classes_: np.ndarray
 
     def calibrate(
-        self, X: Any, y: Any, cv: object = None, randomised: bool = False, groups: ArrayLike | None = None
+        self, X: RowsLike, y: TargetsLike, cv: object = None, randomised: bool = False, groups: ArrayLike | None = None
     ) -> Self:
         """Make `predict_set` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
@@ -279,7 +279,7 @@ class ConformalSets(ConformalPredictions):
         return self
 
     @by_blocks
-    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+    def predict_set(self, X: RowsLike, coverage: float = 0.9) -> np.ndarray:
         """Return classes that hold the true one with the given probability.
 
         After `calibrate` the coverage is guaranteed, on average over new rows. Before, the set is the model's own
@@ -326,7 +326,7 @@ class ConformalSets(ConformalPredictions):
         rows, _ = self._validate_rows(X, False)
         return class_scores(to_host(self.predict_proba(X)), uniform_parts(rows) if randomised else OWN_SHARE)
 
-    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: TargetsLike, randomised: bool) -> np.ndarray:
         found, y = self._all_scores(X, randomised), column_or_1d(check_labels(to_host(y)))
         check_consistent_length(found, y)
         scores = np.full((1, len(y)), np.inf)  # of a class that the model does not know

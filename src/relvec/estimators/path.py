@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +17,7 @@ from relvec.basis import atom_keys
 from relvec.estimators.machine import Machine, MachineClassifier
 from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
 from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
-from relvec.runtime.arrays import refuse_masked
+from relvec.runtime.arrays import RowsLike, TargetsLike, refuse_masked
 from relvec.solvers import Sequential, as_solver
 
 MAX_PATH_FUNCTIONS = 50  # of a path whose length is not given: longer ones take minutes, and are hard to read
@@ -67,8 +66,8 @@ class RelevancePath:
 
 
 def relevance_path(
-    X: Any, y: Any, estimator: Any = None, *, max_functions: int | None = None, n_folds: int = 5,
-    sample_weight: Any = None,
+    X: RowsLike, y: TargetsLike, estimator: Machine | None = None, *, max_functions: int | None = None,
+    n_folds: int = 5, sample_weight: ArrayLike | None = None,
 ) -> RelevancePath:  # fmt: skip
     """Return the best model with at most k functions for every k.
 
@@ -185,7 +184,7 @@ def _eliminate(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray,
     return models
 
 
-def without_price(solver: Any) -> Any:
+def without_price(solver: object) -> object:
     """Return the solver for a few functions that are all to be kept if they help: no restarts, nothing to pay."""
     return replace(solver, restarts=0, price=0.0, support_prior="auto") if isinstance(solver, Sequential) else solver
 

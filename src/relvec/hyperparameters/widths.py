@@ -146,7 +146,7 @@ class TunedBasis:
     """The basis with its parameters learned, and the way there."""
 
     basis: Basis
-    tuning: Any
+    tuning: Any  # `Tuning`, or `relvec.hyperparameters.grvm_widths.WidthSearch`
     noises: np.ndarray | None = None  # noise variance of each target, of unit mean square, where all rows were seen
 
 

@@ -13,14 +13,13 @@ over f (`learn_noise`), a step of EM. Sample weights multiply the terms of their
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.heteroscedastic import mean_square
+from relvec.runtime.arrays import TargetsLike
 
 MIN_WEIGHT = 1e-6  # lambda of a row whose interval carries no information; its pull on f stays
 _NARROW = 1e-3  # width of an interval, in deviations and in units of 1 / |e|, up to which series in it have 12 digits
@@ -28,7 +27,7 @@ _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)  # of averages over the
 _MAX_RATIO = 20.0  # between the noise level found and the deviation of the targets' ends from f, either way
 
 
-def as_ends(y: Any) -> np.ndarray:
+def as_ends(y: TargetsLike) -> np.ndarray:
     """Return the ends (n, 2) of the intervals that targets are known to lie in.
 
     Parameters
@@ -81,7 +80,7 @@ def explained_distance(ends: np.ndarray, f: np.ndarray, weights: np.ndarray) -> 
     0.928571
     """
 
-    def total(values: Any) -> float:
+    def total(values: np.ndarray | float) -> float:
         outside = np.maximum(np.maximum(ends[:, 0] - values, values - ends[:, 1]), 0.0)
         return float(weights @ outside**2)
 
@@ -91,7 +90,7 @@ def explained_distance(ends: np.ndarray, f: np.ndarray, weights: np.ndarray) -> 
     return float(1.0 - total(f) / constant) if constant > 0.0 else float(total(f) == 0.0)
 
 
-def log_likelihood(ends: np.ndarray, f: np.ndarray, variance: Any) -> np.ndarray:
+def log_likelihood(ends: np.ndarray, f: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
     """Log p(row | f) (n,): a density where the target was observed, a probability elsewhere.
 
     >>> log_likelihood(np.array([[0.0, np.inf]]), np.zeros(1), 4.0).round(6).tolist()

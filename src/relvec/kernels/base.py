@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relvec.runtime.arrays import is_device_array, like
+from relvec.runtime.arrays import RowsLike, is_device_array, like
 from relvec.runtime.record import Record
 
 LEARNED = ("learn", "learn-per-feature")
@@ -249,7 +249,7 @@ def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
     return np.split(theta, np.cumsum([len(part.theta) for part in parts])[:-1])
 
 
-def as_rows(X: Any) -> np.ndarray:
+def as_rows(X: RowsLike) -> np.ndarray:
     """X as a float64 array of shape (n, d); an array of another library is returned unchanged."""
     X = X if is_device_array(X) else np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
@@ -257,7 +257,7 @@ def as_rows(X: Any) -> np.ndarray:
     return X
 
 
-def check_values(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint: str) -> np.ndarray:
+def check_values(values: ArrayLike, shapes: Sequence[tuple[int, ...]], what: str, hint: str) -> np.ndarray:
     """`values` as a float64 array, or a ValueError unless it is real, finite and of one of the `shapes`."""
     values = np.asarray(values)
     if values.shape not in shapes:
@@ -272,7 +272,7 @@ def check_values(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint
     raise ValueError(f"{what} must return a real, finite array of shape {expected}; got {problem}. {hint}")
 
 
-def check_row_pair(X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_row_pair(X: RowsLike, Z: RowsLike) -> tuple[np.ndarray, np.ndarray]:
     """X (n, d) and Z (m, d) as arrays of one library; a ValueError where their features disagree."""
     X, Z = as_rows(X), as_rows(Z)
     if is_device_array(X) and not is_device_array(Z):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,7 +50,7 @@ class FromCallable(ParameterFreeKernel):
     array([[11.]])
     """
 
-    function: Callable[[np.ndarray, np.ndarray], Any]
+    function: Callable[[np.ndarray, np.ndarray], ArrayLike]
 
     def __post_init__(self) -> None:
         if not callable(self.function):

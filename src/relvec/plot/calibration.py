@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
 
 from relvec.plot.axes import DASHED, LINE, POINT, TRUTH, axes_or_new, check_single, final_step, tidy_axes
@@ -39,7 +39,9 @@ class CalibrationDisplay:
         self.error = np.sqrt(np.maximum(nominal * (1 - nominal), 1e-12) / counts)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> CalibrationDisplay:
+    def from_estimator(
+        cls, model: BaseEstimator, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None
+    ) -> CalibrationDisplay:
         """Compare the predictions of a model with what was observed.
 
         Parameters
@@ -141,7 +143,9 @@ class ResidualsDisplay:
         self.mean, self.std, self.residual = mean, std, residual
 
     @classmethod
-    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> ResidualsDisplay:
+    def from_estimator(
+        cls, model: BaseEstimator, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None
+    ) -> ResidualsDisplay:
         """Predict and draw the residuals.
 
         Parameters

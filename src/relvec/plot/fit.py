@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 
 from relvec.plot.axes import (
     CLASSES,
@@ -52,8 +52,8 @@ class FitDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: ArrayLike, y: ArrayLike, *, truth: Callable[[np.ndarray], np.ndarray] | None = None,
-        n_std: float = 2.0, ax: Axes | None = None,
+        cls, model: BaseEstimator, X: ArrayLike, y: ArrayLike, *,
+        truth: Callable[[np.ndarray], np.ndarray] | None = None, n_std: float = 2.0, ax: Axes | None = None,
     ) -> FitDisplay:  # fmt: skip
         """Evaluate a model on a grid and draw it.
 
@@ -113,14 +113,16 @@ class FitDisplay:
 
 
 def plot_fit(
-    model: Any, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *,
+    model: BaseEstimator, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *,
     truth: Callable[[np.ndarray], np.ndarray] | None = None, n_std: float = 2.0,
 ) -> Axes:  # fmt: skip
     """Draw a `FitDisplay`, with the same parameters, and return its axes."""
     return FitDisplay.from_estimator(model, X, y, truth=truth, n_std=n_std, ax=ax).ax_
 
 
-def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *, n_std: float = 2.0) -> Axes:
+def plot_predictions(
+    model: BaseEstimator, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *, n_std: float = 2.0
+) -> Axes:
     """Draw predicted against observed targets with error bars; bars that miss the diagonal are coloured.
 
     Parameters
@@ -198,7 +200,14 @@ class SurfaceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: ArrayLike, y: ArrayLike, *, n_grid: int = 150, margin: float = 0.08, ax: Axes | None = None
+        cls,
+        model: BaseEstimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_grid: int = 150,
+        margin: float = 0.08,
+        ax: Axes | None = None,
     ) -> SurfaceDisplay:
         """Evaluate a model on a grid and draw it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,7 +66,7 @@ class FeatureRelevanceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: ArrayLike | None = None, y: ArrayLike | None = None, *,
+        cls, model: BaseEstimator, X: ArrayLike | None = None, y: ArrayLike | None = None, *,
         feature_names: Sequence[str] | None = None, n_repeats: int = 10, random_state: int | None = 0, most: int = 20,
         ax: Axes | None = None,
     ) -> FeatureRelevanceDisplay:  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from relvec.plot.axes import LINE, VECTOR, axes_or_new, final_step
 
@@ -30,7 +31,7 @@ class HistoryDisplay:
         self.evidence, self.size = evidence, size
 
     @classmethod
-    def from_estimator(cls, model: Any, *, output: int = 0, ax: Axes | None = None) -> HistoryDisplay:
+    def from_estimator(cls, model: BaseEstimator, *, output: int = 0, ax: Axes | None = None) -> HistoryDisplay:
         """Draw the history of a fit.
 
         Parameters

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 Array = Any  # an array of whichever library
+RowsLike = Any  # rows as users hand them in: arrays of any library, data frames, sparse matrices, Dask, files
+TargetsLike = Any  # targets likewise: numbers, labels, or lists of them
 Namespace = Any  # its functions, by the names of the array API standard
 
 # where array-api-compat is found: scipy's copy has moved

@@ -13,14 +13,14 @@ from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalSets
 from relvec.estimators.sources.base import check_labels
-from relvec.runtime.arrays import device_of, namespace, to_host
+from relvec.runtime.arrays import Array, RowsLike, TargetsLike, device_of, namespace, to_host
 
 
 class ClassPredictions(ClassifierMixin, ConformalSets):
     """Predictions from the latent functions of classes."""
 
     @by_blocks
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: RowsLike) -> np.ndarray:
         """Confidence of each class.
 
         Parameters
@@ -46,7 +46,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         return self._evaluate("decision", X)
 
     @by_blocks
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: RowsLike) -> np.ndarray:
         """Probability of each class.
 
         Parameters
@@ -69,7 +69,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         return self._evaluate("predict_proba", X)
 
     @by_blocks
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: RowsLike) -> np.ndarray:
         """Logarithm of `predict_proba`, (n, K).
 
         Examples
@@ -86,7 +86,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         return xp.log(xp.clip(proba, float(np.finfo(float).tiny), None))
 
     @by_blocks
-    def predict(self, X: Any, return_set: float | None = None) -> Any:
+    def predict(self, X: RowsLike, return_set: float | None = None) -> Array:
         """Return the most probable class of each row.
 
         Parameters
@@ -121,7 +121,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         scores = to_host(scores)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetsLike, sample_weight: Any = None) -> float:
         """Share of the rows X (n, n_features) whose class y (n,) `predict` finds, with sample weights (n,) if given.
 
         Examples
@@ -140,7 +140,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         with np.errstate(invalid="ignore"):  # of NaN among labels, before it is refused
             return float(accuracy_score(check_labels(to_host(y)), found, sample_weight=sample_weight))
 
-    def _lazily(self, method: str, X: Any) -> Any:
+    def _lazily(self, method: str, X: RowsLike) -> Array:
         from relvec.design import predict_lazily
 
         check_is_fitted(self)
@@ -152,7 +152,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
             return lazily(None)
         return lazily([str(name) for name in self.classes_])
 
-    def _evaluate(self, method: str, X: Any) -> Any:
+    def _evaluate(self, method: str, X: RowsLike) -> Array:
         """Values of a method of the predictor at rows, validated, in the library of X."""
         check_is_fitted(self)
         predictor: Any = self.fitted_.classifier

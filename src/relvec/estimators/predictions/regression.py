@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -17,7 +18,7 @@ from relvec.estimators.conformal import ConformalIntervals, check_coverage
 from relvec.estimators.predictions.scores import check_densities, check_targets, explained_intervals, explained_share
 from relvec.inference.censored import as_ends, log_likelihood
 from relvec.inference.evidence import LOG_2PI
-from relvec.runtime.arrays import like, namespace, refuse_masked, to_host
+from relvec.runtime.arrays import Array, RowsLike, TargetsLike, like, namespace, refuse_masked, to_host
 
 
 class RegressionPredictions(RegressorMixin, ConformalIntervals):
@@ -25,7 +26,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
 
     @by_blocks
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True,
+        self, X: RowsLike, return_std: bool = False, return_cov: bool = False, noise: bool = True,
         return_interval: float | None = None,
     ) -> Any:  # fmt: skip
         """Predictive mean, with standard deviation, covariance or interval if asked.
@@ -82,7 +83,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             return mean, back(self._by_output(found))
         return mean
 
-    def _predict_with_interval(self, X: Any, coverage: float, noise: bool) -> Any:
+    def _predict_with_interval(self, X: RowsLike, coverage: float, noise: bool) -> Array | tuple[Array, ...]:
         """Mean, lower and upper end as one array (n, 3) or (n, n_outputs, 3)."""
         if is_dask(X):
             raise ValueError("return_interval needs rows in memory: with Dask call predict and predict_interval")
@@ -104,7 +105,9 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         """Whether new targets are normal, so that their moments say all."""
         return self.fitted_.predictors[0].is_normal
 
-    def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
+    def _predict_lazily(
+        self, X: RowsLike, return_std: bool, return_cov: bool, noise: bool
+    ) -> Array | tuple[Array, ...]:
         """Predictions for a collection of Dask, as such collections."""
         check_is_fitted(self)
         if return_cov:
@@ -115,7 +118,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return predict_lazily(self.predict, X, self.n_features_in_, getattr(self, "feature_names_in_", None), names,
                               parts=2 if return_std else 0, return_std=return_std, noise=noise)  # fmt: skip
 
-    def _lazily(self, method: Callable, X: Any, size: int, **options: Any) -> Any:
+    def _lazily(self, method: Callable, X: RowsLike, size: int, **options: object) -> Array:
         """Values (n, size) of each output for a collection of Dask, as an array of Dask."""
         from relvec.design import evaluate_lazily
 
@@ -124,7 +127,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return evaluate_lazily(method, X, self.n_features_in_, names_in, shape, **options)
 
     @by_blocks
-    def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
+    def predict_quantiles(self, X: RowsLike, q: ArrayLike, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
 
         Parameters
@@ -158,7 +161,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return back(found[0] if self.fitted_.single else namespace(found[0]).stack(found, axis=1))
 
     @by_blocks
-    def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
+    def predict_interval(self, X: RowsLike, coverage: float = 0.9, noise: bool = True) -> np.ndarray:
         """Interval that holds a new target with the given probability.
 
         After `calibrate` that is guaranteed, on average over new rows. Before, it is the central interval of the
@@ -194,7 +197,9 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return back(found[:, 0] if self.fitted_.single else found)
 
     @by_blocks
-    def sample_y(self, X: Any, n_samples: Any = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
+    def sample_y(
+        self, X: RowsLike, n_samples: Any = 1, random_state: int | np.random.RandomState | None = 0, noise: bool = False
+    ) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.
 
         Parameters
@@ -223,7 +228,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         check_predictions(*drawn)
         return back(drawn[0] if self.fitted_.single else np.stack(drawn, axis=1))
 
-    def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
+    def log_predictive_density(self, X: RowsLike, y: TargetsLike) -> np.ndarray:
         """Log density of each target under its predictive distribution.
 
         Parameters
@@ -252,7 +257,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         check_densities(found)
         return found
 
-    def _log_densities(self, X: Any, y: np.ndarray, mean: Any, std: Any) -> Any:
+    def _log_densities(self, X: RowsLike, y: np.ndarray, mean: Array, std: Array) -> Array:
         """Log densities of targets y, where predictions have these moments, all (n,) or (n, q)."""
         if self._is_normal:
             return -0.5 * (LOG_2PI + ((like(mean, y) - mean) / std) ** 2) - namespace(std).log(std)
@@ -261,7 +266,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             self._by_output([m.log_density(X, t) for m, t in zip(self.fitted_.predictors, columns, strict=True)])
         )
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetsLike, sample_weight: ArrayLike | None = None) -> float:
         """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
 
         Parameters

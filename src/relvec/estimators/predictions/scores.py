@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.utils import check_array
 
 from relvec.estimators.sources.base import check_numbers
 from relvec.gaussian_process.rows import far_exponent
 from relvec.inference.censored import explained_distance
-from relvec.runtime.arrays import to_host
+from relvec.runtime.arrays import Array, TargetsLike, to_host
 
 
-def check_targets(y: Any, shape: tuple[int, ...], column: bool = False) -> np.ndarray:
+def check_targets(y: TargetsLike, shape: tuple[int, ...], column: bool = False) -> np.ndarray:
     """Targets y as finite numbers in the shape (n,) or (n, q) of their predictions.
 
     column : whether (n,) and (n, 1) are the same.
@@ -52,7 +50,7 @@ def explained_intervals(ends: np.ndarray, mean: np.ndarray, weights: np.ndarray)
     return explained_distance(near.reshape(-1, 2), mean[:, 0], weights / (weights.max(initial=0.0) or 1.0))
 
 
-def check_densities(values: Any) -> None:
+def check_densities(values: Array) -> None:
     """Refuse log densities (n, ...) that have no number, with the first row at fault."""
     if not isinstance(values, np.ndarray):
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+
+from sklearn.base import BaseEstimator
 
 from relvec.export.c99.models import write_classification, write_regression
 from relvec.export.c99.source import CSource
@@ -19,7 +20,7 @@ PROCESS_REFUSED = (
 )
 
 
-def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
+def to_c(model: BaseEstimator, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
     """Return a fitted relevance vector machine or linear model as C99 source that needs nothing but math.h.
 
     Parameters

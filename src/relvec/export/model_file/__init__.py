@@ -24,7 +24,6 @@ by public names that do not depend on the modules they are defined in.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import scipy
@@ -41,7 +40,7 @@ from relvec.runtime.files import write_atomically
 __all__ = ["SCHEMA", "SKLEARN", "ModelFileError", "dumps", "load", "loads", "save"]
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     """Write a model to one file that can be loaded without running any code.
 
     The file is written beside its place and moved there when complete, so that a crash leaves the old one.
@@ -67,7 +66,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     write_atomically(path, dumps(model))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> BaseEstimator:
     """Read a model written by `relvec.save`; nothing in the file is ever run.
 
     Parameters
@@ -102,7 +101,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ModelFileError(f"{os.fspath(path)!r}: {error}") from error.__cause__
 
 
-def dumps(model: Any) -> bytes:
+def dumps(model: BaseEstimator) -> bytes:
     """Return the bytes that `save` writes.
 
     >>> import relvec
@@ -122,7 +121,7 @@ def dumps(model: Any) -> bytes:
     return join_file(versions, tree, writer.arrays)
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes) -> BaseEstimator:
     """Return the model in the bytes that `save` writes; a `ModelFileError` for any others.
 
     >>> loads(b"something else")

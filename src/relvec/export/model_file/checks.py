@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
@@ -27,7 +25,7 @@ def check_record(record: object) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def check_fitted(model: BaseModel, fitted: object, columns: dict[str, Any], max_numbers: int) -> None:
+def check_fitted(model: BaseModel, fitted: object, columns: dict[str, object], max_numbers: int) -> None:
     """Raise ModelFileError if the record of a fit does not belong to an estimator, or predicts no finite numbers.
 
     ``columns`` are what columns and classes are called; ``max_numbers`` bounds the row of zeros that is predicted.
@@ -55,8 +53,8 @@ def check_fitted(model: BaseModel, fitted: object, columns: dict[str, Any], max_
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
 
 
-def _has_all_outputs(fitted: Fitted, classes: np.ndarray | None) -> bool:
-    if classes is None:
+def _has_all_outputs(fitted: Fitted, classes: object) -> bool:
+    if not isinstance(classes, np.ndarray):
         own = fitted.predictors
         return all(isinstance(p, Predictor) for p in own) and len(own) > 0 and not (fitted.single and len(own) != 1)
     K = len(classes) if classes.ndim == 1 else 0

@@ -5,7 +5,9 @@ A graph is built from a bound basis and the predictors alone. Operators of opset
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sklearn.base import BaseEstimator
 
 from relvec._version import __version__
 from relvec.export.exported import ExportedModel, is_exportable, read_model
@@ -13,6 +15,7 @@ from relvec.export.onnx.classification import add_classification, add_set, onnx_
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.pipelines import convert_pipeline, register
 from relvec.export.onnx.regression import add_regression
+from relvec.runtime.arrays import RowsLike
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -22,7 +25,7 @@ __all__ = ["register", "to_onnx"]
 _IR_VERSION = 8
 
 
-def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> ModelProto:
+def to_onnx(model: BaseEstimator, X: RowsLike = None, coverage: float = 0.9) -> ModelProto:
     """Return a fitted model as an ONNX graph in double precision.
 
     Parameters

@@ -5,7 +5,7 @@ Where skl2onnx's own converters do not work on doubles there are others here, us
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
@@ -23,6 +23,7 @@ from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, add_monomials, require
 from relvec.export.onnx.regression import add_regression
+from relvec.runtime.arrays import RowsLike
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -57,7 +58,7 @@ def register() -> None:
         )  # fmt: skip
 
 
-def convert_pipeline(model: BaseEstimator, X: Any, coverage: float) -> ModelProto:
+def convert_pipeline(model: BaseEstimator, X: RowsLike, coverage: float) -> ModelProto:
     """Return a fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
     skl2onnx = require("skl2onnx")
     require("onnxruntime")
