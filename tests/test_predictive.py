@@ -323,3 +323,11 @@ def test_quantiles_of_counts_beyond_every_whole_number_are_found():
     model = RVR(kernel=None, basis="linear", likelihood="poisson").fit(x, np.round(np.exp(x[:, 0])))
     mean, low, high = model.predict([[40.0], [100.0], [1e3]], return_interval=0.9).T
     assert np.isfinite(mean).all() and (low <= high).all() and (high > 2.0**53).all()
+
+
+def test_counts_that_a_column_tells_apart_have_sane_rates():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    model = RVR(likelihood="poisson", width=1.0).fit(X, (X[:, 0] > 0.0).astype(float))
+    rate, std = model.predict(3.0 * rng.normal(size=(500, 2)), return_std=True)
+    assert rate.max() < 100.0 and std.max() < 1000.0

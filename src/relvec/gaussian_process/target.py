@@ -22,7 +22,7 @@ from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import climb, learn, log_posterior
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
-from relvec.inference.tails import MOST_TAIL, log_density
+from relvec.inference.tails import MAX_LOG_VARIANCE, MOST_TAIL, log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.record import Record
 
@@ -37,7 +37,6 @@ _NO_DEPTH = 1e-6  # of the lowest: the pole is at zero
 _DEEP_GAIN = 0.1  # nats a row that a logarithm of these has to gain
 _GAIN = 5.0  # nats of evidence that another scale has to gain
 _LEAST_VARIANCE = 1e-200  # of a target in units of all of them: those of logarithms may underflow
-MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable mean nothing
 
 
 @dataclass(frozen=True)

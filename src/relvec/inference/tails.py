@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln, ndtri, stdtrit
 
+MAX_LOG_VARIANCE = 4.0  # of the logarithm of a variable: beyond, its moments mean nothing
 MOST_TAIL = 0.4  # 2.5 degrees of freedom: the variance is five times the squared scale
 TAILS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, MOST_TAIL)
 TAIL_GAIN = 3.0  # nats that heavier tails have to gain

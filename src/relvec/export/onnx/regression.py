@@ -13,10 +13,11 @@ from relvec.export.onnx.graph import Graph, RowsWriter
 from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.classes.expansion import ExpandedMember
 from relvec.gaussian_process.expansion import expand
-from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
+from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, Predictor, StudentPredictor
 from relvec.inference.predictive.linear import LinearExpansion
+from relvec.inference.tails import MAX_LOG_VARIANCE
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from relvec.inference.likelihoods import (
 from relvec.inference.predictive.augmented import AugmentedLatentPredictor
 from relvec.inference.predictive.contract import ClassPredictor, Predictor
 from relvec.inference.predictive.linear import LatentPredictor, LinearPredictor
+from relvec.inference.tails import MAX_LOG_VARIANCE
 from relvec.runtime.arrays import Array, namespace
 
 Latent = LatentPredictor | AugmentedLatentPredictor
@@ -93,19 +94,23 @@ class CountPredictor(Predictor):
     latent: LinearPredictor  # the posterior over f
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and variance (n,) of the rate, or of a new count if ``noise``: those of a log-normal variable."""
+        """Mean and variance (n,) of the rate, or of a new count if ``noise``: those of a log-normal variable.
+
+        A log rate that is more uncertain than by two standard deviations counts as uncertain by these.
+        """
         f, spread = self._latent(X)
+        spread = np.minimum(spread, MAX_LOG_VARIANCE)
         mean = _rate(f + 0.5 * spread)
         if not variance:
             return mean, None
         with np.errstate(over="ignore"):
-            deviation = np.minimum(mean * np.sqrt(np.expm1(np.minimum(spread, _MAX_LOG_RATE))), _MAX_DEVIATION)
+            deviation = np.minimum(mean * np.sqrt(np.expm1(spread)), _MAX_DEVIATION)
         return mean, deviation**2 + (mean if noise else 0.0)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (n, n) of the rates, or of new counts."""
         mean, _ = self.moments(X, False, False)
-        C = np.outer(mean, mean) * np.expm1(self.latent.covariance(X, False))
+        C = np.outer(mean, mean) * np.expm1(np.minimum(self.latent.covariance(X, False), MAX_LOG_VARIANCE))
         return C + np.diag(mean) if noise else C
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
