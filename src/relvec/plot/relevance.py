@@ -15,6 +15,8 @@ from relvec.plot.axes import LINE, TRUTH, axes_or_new, final_step, tidy_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from relvec.estimators.records import Fitted
+
 BY_SLOPE = "share of the input in the squared slope of the fitted function"
 BY_WIDTH = "relevance (squared inverse width × variance, as a share)"
 
@@ -34,15 +36,18 @@ def find_relevance(model: BaseEstimator) -> tuple[np.ndarray, str] | None:
     final = final_step(model)
     fitted = final.fitted_
     relevance, by_slope = fitted.feature_relevance, bool(fitted.compared)
-    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0) or "constant_target" in fitted.status:
-        return None  # equal shares are those of a constant
-    if [record.name for record in fitted.compared if record.share > 0.0] == ["constant"]:
-        return None
-    if not by_slope and np.ndim(fitted.width) == 0:
+    if relevance is None or _is_constant(fitted, relevance) or not (by_slope or np.ndim(fitted.width)):
         return None
     if isinstance(model, Pipeline) and len(relevance) != getattr(model, "n_features_in_", -1):
         return None  # the steps before the model make other inputs
     return np.asarray(relevance), BY_SLOPE if by_slope else BY_WIDTH
+
+
+def _is_constant(fitted: Fitted, relevance: np.ndarray) -> bool:
+    """Tell whether a model predicts one number: its inputs have equal shares."""
+    names = [record.name for record in fitted.compared if record.share > 0.0]
+    equal = len(relevance) > 1 and np.ptp(relevance) == 0.0
+    return equal or "constant_target" in fitted.status or names == ["constant"]
 
 
 class FeatureRelevanceDisplay:

@@ -20,16 +20,18 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
         found = None
     except OSError as error:  # a circle of links, a name that is too long
         raise OSError(error.errno, f"cannot write here: {error.strerror}", os.fspath(path)) from None
-    if found is not None and stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; give the name of a file", os.fspath(path))
-    if found is not None and stat.S_ISSOCK(found.st_mode):
-        raise OSError(errno.ENXIO, "this is a socket; give the name of a file", os.fspath(path))
     folder = os.path.dirname(os.path.realpath(path))
-    if found is None and not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist", os.fspath(path))
-    needed = [] if found is None else [path]  # a file that may not be written is not replaced either
-    if found is None or stat.S_ISREG(found.st_mode):
-        needed.append(folder)
+    if found is None:
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist", os.fspath(path))
+        needed = [folder]
+    else:
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "this is a folder; give the name of a file", os.fspath(path))
+        if stat.S_ISSOCK(found.st_mode):
+            raise OSError(errno.ENXIO, "this is a socket; give the name of a file", os.fspath(path))
+        # A file that may not be written is not replaced either.
+        needed = [os.fspath(path), folder] if stat.S_ISREG(found.st_mode) else [os.fspath(path)]
     for place in needed:
         if not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, f"you may not write to {os.fspath(place)}", os.fspath(path))

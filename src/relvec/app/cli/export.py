@@ -19,27 +19,25 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write a model in a form that other programs run."""
     if arguments.onnx is None and arguments.c is None:
         arguments.parser.error("choose --onnx, --c or both")
-    onnx, c = (None if path is None else Path(path) if path else Path(arguments.model).with_suffix(suffix)
-               for path, suffix in ((arguments.onnx, ".onnx"), (arguments.c, ".c")))  # fmt: skip
-    written = [path for path in (onnx, c) if path is not None]
-    for path in written:
+    asked = {".onnx": arguments.onnx, ".c": arguments.c}
+    written = {suffix: Path(path or Path(arguments.model).with_suffix(suffix))
+               for suffix, path in asked.items() if path is not None}  # fmt: skip
+    for path in written.values():
         check_output(path, arguments.model)
-    if len({os.path.realpath(path) for path in written}) < len(written):
+    if len({os.path.realpath(path) for path in written.values()}) < len(written):
         arguments.parser.error("--onnx and --c name the same file")
     console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
     inputs = export_inputs(pipeline)
-    made = {}
-    if onnx is not None:
-        made[onnx] = _onnx_bytes(pipeline, inputs, arguments.interval)
-    if c is not None:
-        made[c] = to_c(pipeline[1:], coverage=arguments.interval).encode()
+    made = {path: _onnx_bytes(pipeline, inputs, arguments.interval) if suffix == ".onnx"
+            else to_c(pipeline[1:], coverage=arguments.interval).encode()
+            for suffix, path in written.items()}  # fmt: skip
     for path, data in made.items():
         write_atomically(path, data)
-    console.print(f"written: {', '.join(map(str, written))}")
+    console.print(f"written: {', '.join(map(str, made))}")
     console.print("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
     rows = [(i["name"], i["kind"], ", ".join(f"{k} {level}" for k, level in enumerate(i["levels"]))) for i in inputs]
     console.print_table(("input", "kind", "levels"), rows)
-    console.print_json({"written": [str(path) for path in written], "inputs": inputs})
+    console.print_json({"written": list(map(str, made)), "inputs": inputs})
     return 0
 
 

@@ -34,8 +34,12 @@ def run_predict(arguments: argparse.Namespace) -> int:
     copied = [name for name in names_of(step.columns, "identifier") if name in table.names]
     copied += [name for name in arguments.keep or () if name not in copied]
     prediction = predict_table(pipeline, table, arguments.interval)
-    notes = list(prediction.notes)
-    out = predictions_table(pipeline, table, prediction, copied)
+    write_predictions(arguments, predictions_table(pipeline, table, prediction, copied), list(prediction.notes))
+    return 0
+
+
+def write_predictions(arguments: argparse.Namespace, out: Table, notes: list[str]) -> None:
+    """Write predictions to the file or standard output that the arguments name, and the notes to standard error."""
     if arguments.escape_formulas:
         out = escape_formulas(out)
     elif output_format(arguments.out) in ("csv", "tsv") and not arguments.json and has_formulas(out):
@@ -45,12 +49,11 @@ def run_predict(arguments: argparse.Namespace) -> int:
         print(f"note: {escape_controls(note)}", file=sys.stderr)
     if arguments.out == "-":
         write_table(out, "-", "jsonl" if arguments.json else "csv")
-        return 0
+        return
     write_table(out, arguments.out)
     console = Console(arguments.json)
     console.print(f"written: {arguments.out} ({plural(len(out), 'row')}: {', '.join(out.names)})")
     console.print_json({"out": arguments.out, "rows": len(out), "columns": out.names, "notes": notes})
-    return 0
 
 
 def has_formulas(table: Table) -> bool:

@@ -53,21 +53,29 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     if not fitted.compared and len(fitted.kept_rows) > 0.5 * rows:
         found.append(f"{len(fitted.kept_rows):,} of {rows:,} rows were kept: the model is not sparse, often because "
                      "the kernel is too narrow for these data. Try a larger --width.")  # fmt: skip
-    if "coverage" in scores:
-        held = scores["coverage"]
-        if held.high < COVERAGE:
-            found.append(f"The error bars are too narrow: the {COVERAGE:.0%} interval holds {held.value:.0%} of the "
-                         "targets. Widen them before you base a decision on them.")  # fmt: skip
-        elif held.low > COVERAGE + 0.05:
-            found.append(f"The error bars are wide: the {COVERAGE:.0%} interval holds {held.value:.0%} of the targets.")
-        if scores["R2"].low < 0:
-            found.append(
-                "The predictions may be no better than the mean of the targets: the interval of R2 contains 0."
-            )
+    return found + (_doubt_error_bars(scores) if "coverage" in scores else _doubt_classes(scores))
+
+
+def _doubt_error_bars(scores: dict[str, Score]) -> list[str]:
+    """Warn of the scores of a regression."""
+    found, held = [], scores["coverage"]
+    if held.high < COVERAGE:
+        found.append(f"The error bars are too narrow: the {COVERAGE:.0%} interval holds {held.value:.0%} of the "
+                     "targets. Widen them before you base a decision on them.")  # fmt: skip
+    elif held.low > COVERAGE + 0.05:
+        found.append(f"The error bars are wide: the {COVERAGE:.0%} interval holds {held.value:.0%} of the targets.")
+    if scores["R2"].low < 0:
+        found.append("The predictions may be no better than the mean of the targets: the interval of R2 contains 0.")
+    return found
+
+
+def _doubt_classes(scores: dict[str, Score]) -> list[str]:
+    """Warn of the scores of a classification."""
+    found, right = [], scores["accuracy"]
     if "AUC" in scores and scores["AUC"].low < 0.5:
         found.append("The predictions may be no better than chance: the interval of the AUC contains 0.5.")
-    if "accuracy" in scores and scores["accuracy"].value <= (common := scores["accuracy"].baseline):
-        found.append(f"Always predicting the most frequent class would be right as often ({common:.0%}).")
+    if right.value <= right.baseline:
+        found.append(f"Always predicting the most frequent class would be right as often ({right.baseline:.0%}).")
     return found
 
 
@@ -260,23 +268,35 @@ def find_worst_rows(
     pipeline: Pipeline, evaluation: Evaluation, columns: Sequence[str]
 ) -> tuple[list[str], list[list[object]]]:
     """Return header and rows of a table of the predictions that missed most, with the first few of these columns."""
-    p, y, table = evaluation.prediction, evaluation.observed, evaluation.table
-    if p.proba is not None:
-        assert p.label is not None
-        own = p.proba[np.arange(len(y)), np.searchsorted(pipeline[-1].classes_, y)]
-        order = np.array([i for i in np.argsort(own, kind="stable") if p.label[i] != y[i]], int)[:MAX_WORST_ROWS]
+    table = evaluation.table
+    if evaluation.prediction.proba is not None:
         header = ["observed", "its probability", "predicted"]
-        found: list[list[object]] = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
+        order, found = _worst_classes(pipeline[-1].classes_, evaluation)
     else:
-        assert p.mean is not None and p.interval is not None and p.std is not None
-        order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]
         header = ["observed", "predicted", f"{COVERAGE:.0%} interval"]
-        found = [
-            [float(y[i]), float(p.mean[i]), format_range(p.interval[i, 0], p.interval[i, 1], p.std[i])] for i in order
-        ]
+        order, found = _worst_numbers(evaluation)
     names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.names][:1]
     names += [name for name in columns if name not in names][:MAX_SHOWN_COLUMNS]
     shown = table.take(order).frame[names].astype(object)
     cells = shown.where(shown.notna(), None).to_numpy().tolist()
     rows = [[int(table.numbers[i]), *row, *own] for i, row, own in zip(order, found, cells, strict=True)]
     return ["row", *header, *names], rows
+
+
+def _worst_classes(classes: np.ndarray, evaluation: Evaluation) -> tuple[np.ndarray, list[list[object]]]:
+    """Return the rows whose own class was least probable among those predicted wrong, and what to tell of them."""
+    p, y = evaluation.prediction, evaluation.observed
+    assert p.label is not None and p.proba is not None
+    own = p.proba[np.arange(len(y)), np.searchsorted(classes, y)]
+    order = np.argsort(own, kind="stable")
+    order = order[p.label[order] != y[order]][:MAX_WORST_ROWS]
+    return order, [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
+
+
+def _worst_numbers(evaluation: Evaluation) -> tuple[np.ndarray, list[list[object]]]:
+    """Return the rows with the largest errors, and what to tell of them."""
+    p, y = evaluation.prediction, evaluation.observed
+    assert p.mean is not None and p.interval is not None and p.std is not None
+    order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]
+    ranges = [format_range(p.interval[i, 0], p.interval[i, 1], p.std[i]) for i in order]
+    return order, [[float(y[i]), float(p.mean[i]), told] for i, told in zip(order, ranges, strict=True)]

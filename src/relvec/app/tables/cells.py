@@ -168,22 +168,34 @@ def find_number_style(column: Series) -> NumberStyle:
     bare = {label: label.strip(AROUND) for label in odd}
     if sum(count for label, count in odd.items() if TIME.fullmatch(bare[label])) > known / 2:
         return NumberStyle(CLOCK)
-    numbers = {label for label in odd if _is_number(bare[label])}
-    units = Counter[str]()
-    for label in odd.keys() - numbers:
-        if match := QUANTITY.fullmatch(bare[label]):
-            units[match[2]] += odd[label]
-    count = known - odd.total() + units.total() + sum(odd[label] for label in numbers)
+    unit = _find_unit(odd, bare, known - odd.total())
+    plain = [text.removesuffix(unit).rstrip() if unit else text for text in bare.values()]
+    percent = any(label.endswith("%") for label in odd)
+    return NumberStyle(unit, _has_decimal_commas(plain), percent and _are_shares(values[np.isfinite(values)]))
+
+
+def _find_unit(odd: Counter[str], bare: dict[str, str], plain: int) -> str:
+    """Return the unit that most labels carry, beside so many plain numbers; nothing where too few agree."""
+    units, numbers = Counter[str](), plain
+    for label, rows in odd.items():
+        if _is_number(bare[label]):
+            numbers += rows
+        elif match := QUANTITY.fullmatch(bare[label]):
+            units[match[2]] += rows
     unit, carried = units.most_common(1)[0] if units else ("", 0)
-    if carried < max(MIN_UNIT_AGREEMENT * units.total(), MIN_UNIT_SHARE * count):
-        unit = ""
-    plain = [text[: -len(unit)].rstrip() if unit and text.endswith(unit) else text for text in bare.values()]
-    # 1,234 may be a thousand: only a comma that cannot separate thousands shows that commas are decimal.
-    comma = any(DECIMAL_COMMA.fullmatch(n) and not THOUSANDS.fullmatch(n) for n in plain)
-    comma = comma and not any(THOUSANDS.fullmatch(n) and "." in n for n in plain)
-    finite = values[np.isfinite(values)]
-    share = any(label.endswith("%") for label in odd) and bool(len(finite)) and bool(np.abs(finite).max() <= 1.0)
-    return NumberStyle(unit, comma, share)
+    least = max(MIN_UNIT_AGREEMENT * units.total(), MIN_UNIT_SHARE * (numbers + units.total()))
+    return unit if carried >= least else ""
+
+
+def _has_decimal_commas(numbers: list[str]) -> bool:
+    """Tell whether commas are decimal: 1,234 may be a thousand, and only another comma shows it."""
+    thousands = [THOUSANDS.fullmatch(n) is not None for n in numbers]
+    decimal = any(DECIMAL_COMMA.fullmatch(n) and not t for n, t in zip(numbers, thousands, strict=True))
+    return decimal and not any(t and "." in n for n, t in zip(numbers, thousands, strict=True))
+
+
+def _are_shares(finite: np.ndarray) -> bool:
+    return len(finite) > 0 and bool(np.abs(finite).max() <= 1.0)
 
 
 def _is_number(label: str) -> bool:

@@ -55,20 +55,19 @@ def find_doubts(table: Table, columns: list[Column], y: np.ndarray, use: Collect
     leaks = {column.name: _measure_leak(column, values[column.name], y) for column in checked}
     strong = {name for name, share in leaks.items() if share <= MAX_LEAK}
     kept = strong == values.keys()  # with nothing else to predict from
-    found = []
-    for column in columns:
-        share = leaks.get(column.name, 1.0)
-        if share > MAX_SUSPECT:
-            found.append(column)
-            continue
-        known = "it determines the target" if share <= MAX_LEAK else f"it explains all but {share:.1%} of the target"
-        if share <= MAX_LEAK and not kept:
-            note = f"left out: {known}, as a copy or what is known only afterwards does; --use {column.name!r} keeps it"
-            found.append(_noted(column, note, "leak"))
-        else:
-            note = f"{known}: if it is known only afterwards, give --drop {column.name!r}"
-            found.append(_noted(column, note))
+    found = [_doubt_leak(column, leaks.get(column.name, 1.0), kept) for column in columns]
     return _leave_out_copies(found, values, use)
+
+
+def _doubt_leak(column: Column, share: float, kept: bool) -> Column:
+    """Leave out a column that leaves next to nothing of the target, unless all are kept; point out a suspect."""
+    if share > MAX_SUSPECT:
+        return column
+    known = "it determines the target" if share <= MAX_LEAK else f"it explains all but {share:.1%} of the target"
+    if share <= MAX_LEAK and not kept:
+        note = f"left out: {known}, as a copy or what is known only afterwards does; --use {column.name!r} keeps it"
+        return _noted(column, note, "leak")
+    return _noted(column, f"{known}: if it is known only afterwards, give --drop {column.name!r}")
 
 
 def _noted(column: Column, note: str, kind: str | None = None) -> Column:
@@ -82,19 +81,22 @@ def _measure_leak(column: Column, values: np.ndarray, y: np.ndarray) -> float:
     levels = np.unique(values[known], return_inverse=True)
     if known.sum() < max(MIN_ROWS, len(y) / 2) or len(levels[0]) < 2:
         return 1.0
+    x, target = values[known], y[known]
     if y.dtype.kind != "f":
-        labels, classes = np.unique(y[known].astype(str), return_inverse=True)
+        labels, classes = np.unique(target.astype(str), return_inverse=True)
         few = len(levels[0]) <= (MAX_LEVELS if column.kind == "category" else len(labels))
         return 0.0 if few and _determines(levels[1], classes) else 1.0
-    x, target = values[known], y[known]
     if np.ptp(target) == 0.0:
         return 1.0
     if column.kind == "category":
         means = np.bincount(levels[1], target) / np.bincount(levels[1])
         few = len(levels[0]) <= min(MAX_LEVELS, len(x) / 3)
         return float(np.std(target - means[levels[1]]) / np.std(target)) if few else 1.0
-    if len(levels[0]) < MIN_ROWS:
-        return 1.0
+    return _measure_trend(column, x, target) if len(levels[0]) >= MIN_ROWS else 1.0
+
+
+def _measure_trend(column: Column, x: np.ndarray, target: np.ndarray) -> float:
+    """Measure what a straight line, or the order of the numbers x, leaves of the target's standard deviation."""
     straight, ordered = _residual_share(x, target), _residual_share(rankdata(x), rankdata(target))
     if column.kind == "date" or abs(np.sign(np.diff(x)).sum()) == len(x) - 1:  # time: what grows with it is no leak
         ordered = max(ordered, LEAST_OF_TRENDS)

@@ -151,13 +151,7 @@ def partial_dependence(pipeline: Pipeline, table: TableLike, name: str, *, seed:
     if n > CURVE_ROWS:
         table = table.take(np.sort(np.random.default_rng(seed).choice(n, CURVE_ROWS, replace=False)))
     grid, labels = _grid(table, column)
-    k = 0
-    if step.task == "classification":
-        proba = predict_table(pipeline, table).proba
-        assert proba is not None
-        k = 1 if proba.shape[1] == 2 else int(np.argmax(proba.mean(axis=0)))
-        if step.target.words:  # yes rather than no
-            k = int(np.flatnonzero(pipeline[-1].classes_ == step.target.levels[1])[0])
+    k = _class_to_show(pipeline, table) if step.task == "classification" else 0
     values = []
     for value in grid if labels is None else labels:
         cells = np.full(len(table), value) if labels is None else [None if value == NO_VALUE else value] * len(table)
@@ -166,6 +160,15 @@ def partial_dependence(pipeline: Pipeline, table: TableLike, name: str, *, seed:
     rows = np.array(values).T
     label = str(pipeline[-1].classes_[k]) if step.task == "classification" else None
     return Dependence(name, grid, labels, rows, rows.mean(axis=0), label, column.kind == "date")
+
+
+def _class_to_show(pipeline: Pipeline, table: Table) -> int:
+    """Return the place of yes rather than no, of the second of two classes, or of the most probable of more."""
+    target, proba = pipeline["columns"].target, predict_table(pipeline, table).proba
+    assert proba is not None
+    if target.words:
+        return int(np.flatnonzero(pipeline[-1].classes_ == target.levels[1])[0])
+    return 1 if proba.shape[1] == 2 else int(np.argmax(proba.mean(axis=0)))
 
 
 def _grid(table: Table, column: Column) -> tuple[np.ndarray, list[str] | None]:

@@ -9,6 +9,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator
+from itertools import zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -175,13 +176,12 @@ def read_excel(source: TableBytes) -> Table:
         raise
     except Exception as error:  # openpyxl checks little: a damaged file may end in any error
         raise TableError(f"{source.name}: not a readable Excel file (.xlsx): {error}") from error
-    width = max(map(len, filled), default=0)
-    header, *rows = ([*row, *[None] * (width - len(row))] for row in filled or [()])
-    names, notes = unique_names(("" if cell is None else cell for cell in header), source.name)
+    columns = list(zip_longest(*filled))
+    names, notes = unique_names(("" if column[0] is None else column[0] for column in columns), source.name)
     if len(titles) > 1 and source.sheet is None:
         listed = ", ".join(map(repr, titles))
         notes += (f"the first of {len(titles)} sheets was read ({listed}); choose another with --sheet",)
-    return make_table({name: [row[i] for row in rows] for i, name in enumerate(names)}, source.name, notes)
+    return make_table({name: column[1:] for name, column in zip(names, columns, strict=True)}, source.name, notes)
 
 
 def _filled_rows(sheet: Worksheet, source: TableBytes) -> Iterator[tuple[object, ...]]:

@@ -186,16 +186,24 @@ def _from_objects(column: Series) -> Series:
         return column
     column = column.where(column.notna(), None)
     known = column[column.notna()]
-    if len(known) and all(isinstance(value, bool | np.bool_) for value in known) and len(known) == len(column):
+    kinds = {_kind_of(value) for value in known}
+    if kinds == {"b"} and len(known) == len(column):
         return column.astype(bool)
-    numbers = (int, float, np.integer, np.floating)
-    if len(known) and all(isinstance(value, numbers) and not isinstance(value, bool) for value in known):
-        whole = [abs(int(value)) for value in known if isinstance(value, int | np.integer)]
-        if len(whole) == len(column) and max(whole) < MAX_INTEGER:
+    if kinds in ({"i"}, {"f"}, {"i", "f"}):
+        largest = max((abs(int(value)) for value in known if _kind_of(value) == "i"), default=0)
+        if kinds == {"i"} and len(known) == len(column) and largest < MAX_INTEGER:
             return column.astype(np.int64)
-        if max(whole, default=0) <= MAX_EXACT_FLOAT:
+        if largest <= MAX_EXACT_FLOAT:
             return column.astype(float)
     return pd.Series([None if value is None else as_text(value) for value in column], dtype=text_type())
+
+
+def _kind_of(value: object) -> str:
+    """Return a letter, as NumPy has it, for a boolean, a whole number, another number, or any other object."""
+    for kind, types in (("b", bool | np.bool_), ("i", int | np.integer), ("f", float | np.floating)):
+        if isinstance(value, types):
+            return kind
+    return "O"
 
 
 def unique_names(header: Iterable[object], source: str) -> tuple[list[str], tuple[str, ...]]:

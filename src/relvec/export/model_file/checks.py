@@ -32,25 +32,38 @@ def check_fitted(model: BaseModel, fitted: object, columns: dict[str, object], m
     """
     if not isinstance(fitted, Fitted):
         raise ModelFileError(f"fitted_ is of the wrong type, {type(fitted).__name__}")
-    d, names, classes = (columns.get(name) for name in ("n_features_in_", "feature_names_in_", "classes_"))
-    if type(d) is not int or (fitted.bound_basis is not None and fitted.bound_basis.n_features != d):
-        raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
-    if names is not None and not (isinstance(names, np.ndarray) and names.shape == (d,)):
-        raise ModelFileError("feature_names_in_ are not the names of as many columns")
+    classes = columns.get("classes_")
+    d = _check_columns(fitted, columns.get("n_features_in_"), columns.get("feature_names_in_"))
     if is_classifier(model) != isinstance(classes, np.ndarray):
         raise ModelFileError("a classifier has classes, and a regressor has none")
     if not (isinstance(fitted.predictors, list) and _has_all_outputs(fitted, classes)):
         raise ModelFileError("the predictive distributions do not match the outputs or classes")
-    calibration, records = fitted.calibration, [fitted]
-    if calibration is not None:
-        outputs = 1 if classes is not None else len(fitted.predictors)
-        if len(calibration.scores) != outputs or not all(isinstance(m, Fitted) for m in calibration.folds):
-            raise ModelFileError("the calibration does not match the outputs of the model")
-        records += calibration.folds
-    for predictor in [p for own in records for p in (*own.predictors, own.classifier) if p is not None]:
-        small = 0 < d <= max(max_numbers, 1000)
-        if not isinstance(predictor, Predictor | ClassPredictor) or (small and not _predicts(predictor, d)):
+    records = [fitted, *_calibration_folds(fitted, classes)]
+    predictors = [p for own in records for p in (*own.predictors, own.classifier) if p is not None]
+    is_tried = 0 < d <= max(max_numbers, 1000)
+    for predictor in predictors:
+        if not isinstance(predictor, Predictor | ClassPredictor) or (is_tried and not _predicts(predictor, d)):
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
+
+
+def _check_columns(fitted: Fitted, d: object, names: object) -> int:
+    """Return the number of columns of X; raise ModelFileError where the basis, or their names, are of others."""
+    if type(d) is not int or (fitted.bound_basis is not None and fitted.bound_basis.n_features != d):
+        raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
+    if names is not None and not (isinstance(names, np.ndarray) and names.shape == (d,)):
+        raise ModelFileError("feature_names_in_ are not the names of as many columns")
+    return d
+
+
+def _calibration_folds(fitted: Fitted, classes: object) -> list[Fitted]:
+    """Return the models of a calibration's folds; raise ModelFileError where it is that of another model."""
+    calibration = fitted.calibration
+    if calibration is None:
+        return []
+    outputs = 1 if classes is not None else len(fitted.predictors)
+    if len(calibration.scores) != outputs or not all(isinstance(m, Fitted) for m in calibration.folds):
+        raise ModelFileError("the calibration does not match the outputs of the model")
+    return list(calibration.folds)
 
 
 def _has_all_outputs(fitted: Fitted, classes: object) -> bool:
