@@ -19,9 +19,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write a model in a form that other programs run."""
     if arguments.onnx is None and arguments.c is None:
         arguments.parser.error("choose --onnx, --c or both")
-    asked = {".onnx": arguments.onnx, ".c": arguments.c}
-    written = {suffix: Path(path or Path(arguments.model).with_suffix(suffix))
-               for suffix, path in asked.items() if path is not None}  # fmt: skip
+    written = _output_paths(arguments)
     for path in written.values():
         check_output(path, arguments.model)
     if len({os.path.realpath(path) for path in written.values()}) < len(written):
@@ -35,10 +33,20 @@ def run_export(arguments: argparse.Namespace) -> int:
         write_atomically(path, data)
     console.print(f"written: {', '.join(map(str, made))}")
     console.print("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
-    rows = [(i["name"], i["kind"], ", ".join(f"{k} {level}" for k, level in enumerate(i["levels"]))) for i in inputs]
-    console.print_table(("input", "kind", "levels"), rows)
+    console.print_table(("input", "kind", "levels"), [(i["name"], i["kind"], _number_levels(i)) for i in inputs])
     console.print_json({"written": list(map(str, made)), "inputs": inputs})
     return 0
+
+
+def _output_paths(arguments: argparse.Namespace) -> dict[str, Path]:
+    """Return the files to write by their suffix; those that are not named stand beside the model."""
+    asked = {".onnx": arguments.onnx, ".c": arguments.c}
+    return {suffix: Path(path or Path(arguments.model).with_suffix(suffix))
+            for suffix, path in asked.items() if path is not None}  # fmt: skip
+
+
+def _number_levels(column: dict[str, str | list[str]]) -> str:
+    return ", ".join(f"{k} {level}" for k, level in enumerate(column["levels"]))
 
 
 def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, str | list[str]]], coverage: float) -> bytes:

@@ -72,15 +72,24 @@ def escape_formulas(table: Table) -> Table:
 def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, copied: list[str]) -> Table:
     """Return the predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
     columns = {name: table[name] for name in copied} or {"row": table.numbers}
-    if prediction.proba is not None:
-        made: dict[str, Series | ArrayLike] = {"class": list(map(str, prediction.label))}  # type: ignore[arg-type]
-        made |= {f"probability {label}": prediction.proba[:, k] for k, label in enumerate(pipeline[-1].classes_)}
-        if prediction.members is not None:
-            labels = np.asarray(pipeline[-1].classes_)
-            sets = [" | ".join(map(str, labels[row].tolist())) for row in prediction.members]
-            made["classes"] = sets
-    else:
-        assert prediction.mean is not None and prediction.std is not None and prediction.interval is not None
-        made = {"mean": prediction.mean, "std": prediction.std}
-        made |= {"lower": prediction.interval[:, 0], "upper": prediction.interval[:, 1]}
+    made = _columns_of_numbers(prediction) if prediction.proba is None else _columns_of_classes(pipeline, prediction)
     return make_table({**{f"{name} (input)" if name in made else name: c for name, c in columns.items()}, **made})
+
+
+Columns = dict[str, "Series | ArrayLike"]
+
+
+def _columns_of_numbers(prediction: Prediction) -> Columns:
+    assert prediction.mean is not None and prediction.std is not None and prediction.interval is not None
+    lower, upper = prediction.interval.T
+    return {"mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
+
+
+def _columns_of_classes(pipeline: Pipeline, prediction: Prediction) -> Columns:
+    assert prediction.label is not None and prediction.proba is not None
+    labels = np.asarray(pipeline[-1].classes_)
+    made: Columns = {"class": list(map(str, prediction.label))}
+    made |= {f"probability {label}": column for label, column in zip(labels, prediction.proba.T, strict=True)}
+    if prediction.members is not None:
+        made["classes"] = [" | ".join(map(str, labels[row].tolist())) for row in prediction.members]
+    return made

@@ -42,7 +42,7 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     >>> len(plain_warnings(pipeline, evaluate_table(pipeline, table))) > 1
     True
     """
-    model, scores = pipeline[-1], {score.name: score for score in evaluation.scores}
+    model, scores = pipeline[-1], evaluation.by_name
     n, rows = len(evaluation.observed), pipeline["columns"].record_["rows"]
     cut = [note for note in pipeline["columns"].record_["notes"] if note.startswith("the time limit")]
     found = [f"{note[:1].upper()}{note[1:]}." for note in (*evaluation.notes, *cut)]
@@ -222,7 +222,7 @@ def _how(evaluation: Evaluation) -> str:
 
 def _sentences(pipeline: Pipeline, evaluation: Evaluation, importance: Importance) -> list[str]:
     """Return the result for a reader who knows no statistics."""
-    step, scores = pipeline["columns"], {score.name: score for score in evaluation.scores}
+    step, scores = pipeline["columns"], evaluation.by_name
     seen = not evaluation.folds and holds_training_rows(pipeline, evaluation.table)
     where = "On the rows it was fitted to" if seen else "On rows that it had not seen"
     target = format_cell(step.target.name)

@@ -53,8 +53,7 @@ class NumberStyle:
         plain = label.strip(AROUND)
         if self.unit == CLOCK and (time := TIME.fullmatch(plain)):
             return int(time[1]) + int(time[2]) / 60 + float(time[3] or 0) / 3600
-        if self.unit and plain.endswith(self.unit):
-            plain = plain[: -len(self.unit)].rstrip()
+        plain = plain.removesuffix(self.unit).rstrip()
         if self.decimal_comma and "," in plain:
             plain = plain.replace(".", "").replace(",", ".")
         elif THOUSANDS.fullmatch(plain):
@@ -163,8 +162,6 @@ def find_number_style(column: Series) -> NumberStyle:
     values, others = _parse_plain(column)
     odd = Counter[str](others.value_counts().to_dict())
     known = odd.total() + int(np.sum(~np.isnan(values)))
-    if not odd:
-        return PLAIN
     bare = {label: label.strip(AROUND) for label in odd}
     if sum(count for label, count in odd.items() if TIME.fullmatch(bare[label])) > known / 2:
         return NumberStyle(CLOCK)

@@ -51,8 +51,7 @@ def find_doubts(table: Table, columns: list[Column], y: np.ndarray, use: Collect
         return columns
     some, y = table.take(rows), y[rows]
     values = {column.name: read_column(some, column)[0] for column in columns if column.is_input}
-    checked = [c for c in columns if c.is_input and c.name not in use]
-    leaks = {column.name: _measure_leak(column, values[column.name], y) for column in checked}
+    leaks = {c.name: _measure_leak(c, values[c.name], y) for c in columns if c.is_input and c.name not in use}
     strong = {name for name, share in leaks.items() if share <= MAX_LEAK}
     kept = strong == values.keys()  # with nothing else to predict from
     found = [_doubt_leak(column, leaks.get(column.name, 1.0), kept) for column in columns]

@@ -79,6 +79,11 @@ class Evaluation:
     notes: tuple[str, ...]
     folds: int
 
+    @property
+    def by_name(self) -> dict[str, Score]:
+        """The scores by their names."""
+        return {score.name: score for score in self.scores}
+
 
 def calibrate_table(pipeline: Pipeline, table: TableLike) -> int:
     """Calibrate a fitted pipeline on rows that took no part in its fit: its intervals or sets hold their coverage.

@@ -143,4 +143,4 @@ def to_json_types(value: object) -> Any:
         return to_json_types(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    return value if isinstance(value, bool | int | str | None) else str(value)
