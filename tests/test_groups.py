@@ -267,3 +267,12 @@ def test_folds_of_a_calibration_are_whole_groups(cv):
         model.fit(X, targets).calibrate(X, targets, cv=cv, groups=who)
         fold = model.calibration_.fold
         assert len(set(zip(who.tolist(), fold.tolist(), strict=True))) == 12 and len(set(fold.tolist())) == 4
+
+
+def test_near_copies_are_held_out_together_without_being_told():
+    rng = np.random.default_rng(3)
+    C, place = rng.normal(size=(30, 3)), np.repeat(np.arange(30), 6)
+    X, y = C[place] + 1e-3 * rng.normal(size=(180, 3)), rng.integers(0, 2, 30)[place]
+    new = rng.normal(size=(300, 3))
+    p = GPClassifier().fit(X, y).predict_proba(new)
+    assert np.abs(p - y.mean()).mean() < 0.15  # labels are those of chance, and each was seen six times

@@ -27,6 +27,7 @@ _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise div
 _NEIGHBOUR_ROWS = 500  # that distances and targets of neighbours are looked at
 _ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that are one row
 _NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
+COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 _FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
 _TARGET_ROUNDING = 1e-9  # standard deviations
 _GRIDS = 4  # that are shifted against each other, so that no pair of rounded rows is apart in all

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.rows import Rows, join_labels, near_groups, rounded_hash, standardise_inputs
+from relvec.gaussian_process.rows import COMPARED_ROWS, Rows, join_labels, near_groups, rounded_hash, standardise_inputs
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.tails import log_density
 from relvec.runtime.clock import Clock
@@ -25,7 +25,6 @@ from relvec.solvers.stepwise import count
 
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
 ONE_FOLD_SHARE, MOST_HELD = 0.2, 1000  # of the rows of larger ones in their only fold, and rows at most
-_COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
 MAX_FUNCTIONS = 300  # where no number is given
@@ -79,7 +78,7 @@ def group_rows(rows: Rows) -> np.ndarray:
     """Return the numbers (n,) of groups of rows that are held out together, in the order of a hash of their inputs."""
     hashed = rounded_hash(rows.X, rows.weight, NEAR_COPY)
     _, group = np.unique(hashed, return_inverse=True)
-    if len(rows) <= _COMPARED_ROWS:
+    if len(rows) <= COMPARED_ROWS:
         group = join_labels(group, near_groups(standardise_inputs(rows.X, rows.weight)[0]))
     if rows.group is not None:
         group = join_labels(group, rows.group)

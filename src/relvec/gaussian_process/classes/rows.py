@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.gaussian_process.rows import Units, join_labels, number_labels, order_keys, standardise_inputs
+from relvec.gaussian_process.rows import (
+    COMPARED_ROWS,
+    Units,
+    join_labels,
+    near_groups,
+    number_labels,
+    order_keys,
+    standardise_inputs,
+)
 
 _FEW = 50  # distinct rows
 
@@ -103,8 +111,13 @@ def scale(rows: DistinctRows, lengths: np.ndarray) -> tuple[DistinctRows, Units]
 
 
 def _ordered(X: np.ndarray, rows: DistinctRows) -> DistinctRows:
+    """The rows with inputs X (n, d), ordered; those near to each other and far from others are of one group."""
     order = np.lexsort(order_keys(X, rows.weight))
-    return replace(rows, X=X).take(order)
+    found = replace(rows, X=X).take(order)
+    if not 2 < len(found) <= COMPARED_ROWS:
+        return found
+    near = join_labels(found.labels, near_groups(found.X))
+    return found if near.max() == len(near) - 1 else replace(found, group=near)
 
 
 def few_differ(rows: DistinctRows) -> bool:
