@@ -270,9 +270,11 @@ def test_folds_of_a_calibration_are_whole_groups(cv):
 
 
 def test_near_copies_are_held_out_together_without_being_told():
-    rng = np.random.default_rng(3)
-    C, place = rng.normal(size=(30, 3)), np.repeat(np.arange(30), 6)
-    X, y = C[place] + 1e-3 * rng.normal(size=(180, 3)), rng.integers(0, 2, 30)[place]
-    new = rng.normal(size=(300, 3))
-    p = GPClassifier().fit(X, y).predict_proba(new)
-    assert np.abs(p - y.mean()).mean() < 0.15  # labels are those of chance, and each was seen six times
+    away = []
+    for seed in range(3):  # labels are those of chance, and each was seen six times
+        rng = np.random.default_rng(seed)
+        C, place = rng.normal(size=(30, 3)), np.repeat(np.arange(30), 6)
+        X, y = C[place] + 1e-3 * rng.normal(size=(180, 3)), rng.integers(0, 2, 30)[place]
+        p = GPClassifier().fit(X, y).predict_proba(rng.normal(size=(300, 3)))
+        away.append(np.abs(p[:, 1] - y.mean()).mean())
+    assert np.median(away) < 0.15
