@@ -18,7 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from relvec import RVC, RVR
-from relvec.solvers import Sequential
 
 ROWS, MANY = 80, 640  # rows of a data set; and where kernels are reduced to their rank
 UNIT = 1.7e3  # what targets are multiplied by
@@ -103,7 +102,6 @@ def decline(*arguments, **options) -> None:
     """Stand in for a compression that does not pay."""
 
 
-IN_PASSES = ("relvec.design.dispatch.MAX_WHOLE_ROWS", 0)
 # Name, rows, whether for targets and for classes, the way to fit, and how near the evidence has to be (nats).
 WAYS = [
     ("rows permuted", ROWS, (True, True), permute_rows, 1e-8),
@@ -116,20 +114,7 @@ WAYS = [
     ("640 rows, permuted", MANY, (True, True), permute_rows, 1e-8),
     ("640 rows, 4 threads", MANY, (True, True), with_threads(4), 1e-8),
     ("640 rows, not reduced to the rank", MANY, (True, False),
-     with_settings(("relvec.design.dispatch._compress", decline)), 1e-8),
-    ("640 rows, in passes", MANY, (True, False), with_settings(IN_PASSES), 1e-8),
-    # The rank in single precision differs in the last digits, and a restart may end at another maximum.
-    ("640 rows, in passes, single precision, no restarts", MANY, (True, False),
-     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0), solver=Sequential(restarts=0)),
-     1e-3),
-    ("640 rows, in passes, computed anew", MANY, (True, False),
-     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0),
-                   ("relvec.design.streamed._SINGLE_MEMORY_SHARE", 0.0)), 1e-8),
-    ("640 rows, scans of the whole matrix", MANY, (False, True),
-     with_settings(("relvec.design.approximate.factor_design", decline)), 1e-8),
-    ("640 rows, scans in single precision", MANY, (False, True),
-     with_settings(("relvec.design.approximate.factor_design", decline),
-                   ("relvec.design.approximate._MIN_SINGLE_NUMBERS", 0)), 1e-3),
+     with_settings(("relvec.design.sums.by_pivots", decline)), 1e-8),
 ]  # fmt: skip
 
 

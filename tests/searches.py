@@ -238,20 +238,10 @@ def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, st
     return found
 
 
-class Long(DenseDesign):
-    """A dictionary in memory with the limits of one that is not."""
-
-    def with_exact_norms(self):
-        """Return the same with columns of known length."""
-        exact = Long(self.matrix)
-        exact.max_active_set = self.max_active_set
-        return exact
-
-
 def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max_iter=1000, **limits) -> Stages:
     """Return how a search of a dictionary that counts as long ended, and what it says is left to gain."""
     rng, x = np.random.default_rng(3), uneven(N, 0)
-    design = Long(np.exp(-((x[:, None] - uneven(M, 2)) ** 2) / width**2))
+    design = DenseDesign(np.exp(-((x[:, None] - uneven(M, 2)) ** 2) / width**2))
     for name, value in limits.items():
         setattr(design, name, value)
     t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N) + jitter * rng.standard_normal(N)
@@ -287,13 +277,11 @@ STAGES: dict[str, Callable[[float], Stages]] = {
     "parts of parts": partial(in_parts, Sequential(restarts=1), max_active_set=300),
     "parts of parts, no exchange": partial(in_parts, Sequential(restarts=0, exchange=False), max_active_set=120, N=40),
     "growing parts": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02),
-    "parts held dense": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02, max_dense_atoms=200),
     "parts from a model": partial(in_parts, Sequential(restarts=0), begin=True, max_active_set=200),
     "parts from the bias": partial(in_parts, Sequential(restarts=0, start="bias")),
     "parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=12),
     "later parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=40),
     "parts of parts cut short": partial(in_parts, Sequential(restarts=1), max_active_set=300, max_iter=50),
-    "parts with rough norms": partial(in_parts, Sequential(restarts=0), norm_error=1e-3),
 }  # fmt: skip
 
 

@@ -4,9 +4,6 @@ import os
 import signal
 import threading
 import time
-import warnings
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,26 +11,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR, GPClassifier, GPRegressor
-from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import (
-    MODEL_BYTES_PER_ROW,
-    DaskSamples,
-    DistributedKernelBasis,
-    ModelOnRows,
-    Observed,
-    Piece,
-    scan_basis,
-    scan_rows,
-)
-from relvec.estimators.laplace import subsample_sizes
-from relvec.inference.laplace import laplace
-from relvec.inference.likelihoods import Bernoulli, Categorical
+from relvec.basis import KernelBasis, Polynomial
+from relvec.design import DaskSamples, draw_rows
 from relvec.kernels import Gaussian, LogDistance
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
-from relvec.solvers.laplace.exchange import find_exchanges
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, sum_slopes
-from relvec.solvers.laplace.scan import inner_products, scan
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs relvec[dask]")
@@ -101,17 +83,18 @@ def here():
 
 
 @pytest.fixture(autouse=True)
-def rows_stay(monkeypatch):
-    """Classes and counts, too, stay with the workers, though this process could hold them."""
-    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", np.inf)
+def small_draws(monkeypatch):
+    """Rows stay with the workers, and all that is learned is learned from 700 of them."""
+    monkeypatch.setattr("relvec.design.MAX_WHOLE_ROWS", 700)
+    monkeypatch.setattr("relvec.design.sums.MAX_WHOLE_ROWS", 700)
 
 
 MODEL = RVR(width=2.5)
 QUICK = Sequential(restarts=0, exchange=False)
-CLASSIFIER = RVC(width=3.0, solver=QUICK, tol=30.0)
+CLASSIFIER = RVC(width=3.0, solver=QUICK, tol=2.0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def alone():
     return clone(MODEL).fit(X, Y)
 
@@ -119,7 +102,7 @@ def alone():
 # ---------------------------------------------------------------- on workers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def classified():
     return clone(CLASSIFIER).fit(X, WAVE)
 
@@ -177,8 +160,8 @@ class TestOnWorkers:
     @pytest.mark.slow
     def test_a_lost_worker_costs_no_process(self, client, monkeypatch):
         """A worker is killed while vectors grow, before the pass over all rows: the process is that of one machine."""
-        monkeypatch.setattr("relvec.estimators.sources.base.DRAWN_ROWS", 400)
-        monkeypatch.setattr("relvec.estimators.sources.memory.MAX_WHOLE_ROWS", 400)
+        monkeypatch.setattr("relvec.design.MAX_WHOLE_ROWS", 400)
+        monkeypatch.setattr("relvec.estimators.sources.large.MAX_WHOLE_ROWS", 400)
         killed = []
 
         def kill(progress):
@@ -196,7 +179,7 @@ class TestOnWorkers:
             assert np.allclose(there, here, rtol=1e-6)
 
     def test_a_lost_worker_costs_no_fit_of_classes(self, client, classified):
-        """A worker is killed in the middle of the search, whose rows it held."""
+        """A worker is killed while the draw is searched, before the passes over all rows."""
         killed = []
 
         def kill(progress):
@@ -223,7 +206,7 @@ def assert_same_classes(model, other, rtol=1e-9):
     assert model.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=rtol)
     assert np.allclose(model.weights_, other.weights_, rtol=1e-4, atol=1e-6)
     assert np.allclose(model.feature_relevance_, other.feature_relevance_)
-    assert model.n_candidates_ == other.n_candidates_ and model.n_subsets_ == other.n_subsets_
+    assert model.n_candidates_ == other.n_candidates_
     steps, expected = (h if isinstance(h, list) else [h] for h in (model.history_, other.history_))
     assert [h["row"].tolist() for h in steps] == [h["row"].tolist() for h in expected]
     if isinstance(other, RVC):
@@ -233,13 +216,7 @@ def assert_same_classes(model, other, rtol=1e-9):
         ]
 
 
-@pytest.fixture
-def in_double(monkeypatch):
-    """Scans of one process in double precision too: in single, near-ties may fall otherwise."""
-    monkeypatch.setattr("relvec.design.approximate._single", lambda A: A)
-
-
-@pytest.mark.usefixtures("here", "in_double")
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("model", "y"),
     [
@@ -248,7 +225,7 @@ def in_double(monkeypatch):
         (RVC(width=3.0, solver=QUICK, tol=20.0, share_alpha=True), SECTOR),
         (RVC(width="scale", solver=QUICK, tol=40.0, multi_class="ovr", class_weight="balanced"), SECTOR),
         (RVR(width=3.0, solver=QUICK, tol=20.0, likelihood="poisson", basis="linear"), COUNTS),
-        (RVR(width=4.0, solver=QUICK, tol=40.0, likelihood="poisson"), COUNTS[:, None]),
+        (RVR(width=4.0, solver=QUICK, tol=5.0, likelihood="poisson"), COUNTS[:, None]),
     ],
     ids=["two", "softmax", "shared", "one against the rest", "counts", "a column of counts"],
 )
@@ -312,60 +289,6 @@ def test_few_rows_of_classes_are_brought_here():
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("model", "y"), [(CLASSIFIER, WAVE), (RVR(width=4.0, likelihood="poisson"), COUNTS)])
-def test_classes_and_counts_within_the_memory_limit_are_brought_here(model, y, monkeypatch):
-    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", 4 * MODEL_BYTES_PER_ROW)
-    model = clone(model).set_params(solver=QUICK, tol=40.0)
-    alone, here = clone(model).fit(X, y), clone(model).fit(*chunked(X, y))
-    assert np.array_equal(here.weights_, alone.weights_)
-    stayed = []
-    monkeypatch.setattr(DaskSamples, "persisted", lambda self: stayed.append(self) or self)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one iteration is not enough
-        clone(model).set_params(memory_limit="10MB", solver=replace(QUICK, max_iter=1)).fit(*chunked(X, y))
-    assert stayed, "more than 10 MB do not come here"
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("few", "searches"), [(500, [500]), (160, [160, 800])])
-def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(few, searches, monkeypatch):
-    monkeypatch.setattr("relvec.estimators.laplace.MIN_ROWS_TO_SUBSAMPLE", 3500)
-    monkeypatch.setattr("relvec.estimators.laplace.SUBSAMPLE_ROWS", few)
-    assert subsample_sizes(len(X)) == searches
-    alone, model = clone(CLASSIFIER).fit(X, WAVE), clone(CLASSIFIER).fit(*chunked(X, WAVE, rows=2000))
-    assert_same_classes(model, alone)
-    assert model.history_["size"][0] == alone.history_["size"][0] > 1
-
-
-@pytest.mark.usefixtures("here", "in_double")
-@pytest.mark.parametrize(("y", "finer"), [(WAVE, 5.0), (SECTOR, 2.5)], ids=["fine", "coarse"])
-def test_equal_rows_are_one_candidate(y, finer, monkeypatch):
-    """Rows on a grid, coarse or fine: only the first of those that are equal stands for them."""
-    monkeypatch.setattr("relvec.design.dask.laplace.DaskScanDesign.max_candidates", 60)
-    tol = 2.0 if finer == 5.0 else 20.0
-    grid, model = np.round(finer * X) / finer, RVC(width=3.0, tol=tol, solver=Sequential(restarts=0))
-    alone, model = clone(model).fit(grid, y, W), clone(model).fit(*chunked(grid, y, W, rows=2000))
-    assert model.atoms_ == alone.atoms_ and len(model.relevance_) > 2
-    assert finer != 5.0 or "exchange" in model.history_["action"]
-    assert model.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
-
-
-@pytest.mark.usefixtures("here")
-def test_copies_of_what_is_in_a_model_do_not_enter():
-    n, rows = 1200, np.vstack([X[:600], X[:600]])
-    samples = DaskSamples(*chunked(rows, np.tile(WAVE[:600] == "above", 2).astype(float), rows=400))
-    part = KernelBasis(Gaussian(6.0), rows[:1], centre_rows=np.arange(1))
-    design = scan_rows(DistributedKernelBasis(Concat((part, Bias().bind(rows)), n_features=2), 0, samples), 1e9)
-    problem = LaplaceProblem(design, slice(0, 1), 1.0, Bernoulli(), np.arange(n + 1))
-    active = np.array([3, 617, n])
-    model = LaplaceModel(problem, active, problem.posterior(active, np.full(3, 300.0)))
-    found = scan(model)
-    assert len(found.atoms) == 512 and np.all(np.isin(found.atoms, np.append(np.arange(600), n)))
-    assert not np.isin(found.units[found.gains > 0.0], [3, 17, n]).any()
-    assert not np.isin(find_exchanges(model, found).entering, [3, 17, 603, 617, n]).any()
-
-
-@pytest.mark.usefixtures("here")
 @pytest.mark.slow
 def test_learned_widths_of_classes():
     model = RVC(width="learn", solver=QUICK, tol=0.1)
@@ -375,102 +298,11 @@ def test_learned_widths_of_classes():
 
 
 @pytest.mark.usefixtures("here")
-def test_classes_without_low_rank_are_searched_in_subsets():
-    model = RVC(kernel="log_distance", width=1.0, memory_limit="10MB", solver=replace(QUICK, max_iter=2))
-    with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
-        model.fit(*chunked(X, WAVE, W))
-    assert 64 <= model.n_candidates_ < 1000 and model.n_subsets_ == 1
-    assert len(model.relevance_) and np.array_equal(model.relevance_vectors_, X[model.relevance_])
-    assert np.mean(model.predict(X) == WAVE) > 0.7
-
-
-@pytest.mark.usefixtures("here")
 def test_digits_that_the_gram_matrix_of_a_class_would_lose():
     X_far, y = 1e7 * X[:, :1], X[:, 0] + 0.1 * RNG.standard_normal(4000) > 0.0
     model = RVC(kernel=None, basis="linear", solver=QUICK, fit_intercept=False)
     alone, found = clone(model).fit(X_far, y), clone(model).fit(*chunked(X_far, y))
     assert found.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
-
-
-class Directions:
-    """The columns of a model and its residual, the same for every class."""
-
-    def __init__(self, K):
-        self.K, self.widths = K, [7] * K
-
-    def curvature(self, p, w):
-        return p.W.reshape(len(w), -1)
-
-    def directions(self, p, w, c):
-        return np.column_stack([(c + 1.0) * p.Phi, p.r.reshape(len(w), -1)[:, c]])
-
-
-def own_columns(p, w):
-    yield np.sqrt(w)[:, None] * p.Phi
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("K", [1, 3])
-@pytest.mark.parametrize("whole", [True, False], ids=["on every row", "given"])
-def test_contract_of_rows_elsewhere(whole, K):
-    """Every question a search asks of distributed rows, answered as by the dense matrix."""
-    n = 700
-    rows, weights = X[:n], RNG.uniform(0.5, 2.0, n)
-    label = SECTOR[:n] // 5 + 1
-    t = np.equal.outer(label, np.arange(3)).astype(float) if K == 3 else (label == 1).astype(float)
-    likelihood = Categorical(3) if K == 3 else Bernoulli()
-    samples = DaskSamples(
-        *chunked(rows, np.column_stack([0.0 * rows[:, 0], t])[:, 1:] if K == 1 else t, weights, rows=200)
-    )
-    part = KernelBasis(Gaussian(3.0), rows, centre_rows=np.arange(n)) if whole else KernelBasis(Gaussian(3.0), CENTRES)
-    basis = Concat((part, Linear(), Bias())).bind(rows)
-    if whole:
-        design = scan_rows(
-            DistributedKernelBasis(Concat((part.take([0]), *basis.parts[1:]), n_features=2), 0, samples), 1e9
-        )
-    else:
-        design = scan_basis(basis, samples)
-    Phi, atoms = basis(rows), np.array([3, 17, 40, 3, 55, len(part.rows)])
-    norms = np.sqrt((Phi**2).sum(axis=0))
-    assert design.n_atoms == basis.n_atoms and design.n_rows == n
-    some = np.arange(0, basis.n_atoms, 7)
-    np.testing.assert_allclose(design.scale[some], norms[some], rtol=1e-6)
-    Phi = Phi / design.scale[np.arange(basis.n_atoms)]
-    np.testing.assert_allclose(design.gram(atoms), Phi[:, atoms].T @ Phi[:, atoms], atol=1e-12)
-    assert design.model_columns(atoms) is None
-
-    outputs, alpha, heat = np.array([0, 1, 2, 1, 0, 2]) % K, RNG.uniform(0.1, 1.0, 6), 3.0
-    observed = Observed(slice(0, K), heat, likelihood)
-    assert design.total_weight(heat) == pytest.approx(heat * weights.sum())
-    here = laplace(Phi[:, atoms], t, heat * weights, alpha, likelihood, outputs=outputs)
-    there = design.mode(observed, atoms, None, outputs, alpha, 0.1 * here.mean)
-    for name in ("mean", "root", "log_evidence"):
-        np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8, atol=1e-10)
-    model = ModelOnRows(observed, atoms, there)
-    slopes = design.reduce(model, partial(sum_slopes, likelihood, None))
-    np.testing.assert_allclose(slopes, here.slopes(likelihood, heat * weights), rtol=1e-6, atol=1e-10)
-    products = partial(inner_products, outputs, K, False)
-    expected = products(here, heat * weights, Phi[:, atoms])
-    np.testing.assert_allclose(design.reduce(model, products, atoms), expected, rtol=1e-7, atol=1e-12)
-
-    rows_of = Directions(K)
-    moments = design.weighted_moments(model, rows_of, np.arange(basis.n_atoms))
-    piece = design.scan_weighted(moments, lambda piece: piece, Piece.append)
-    numbers, keys, contents, projected, squares = piece
-    assert numbers.tolist() == list(range(basis.n_atoms)) and np.array_equal(contents, design.contents(numbers))
-    assert len(np.unique(contents)) == len(np.unique(keys[:, :-1], axis=0)) == basis.n_atoms
-    assert np.array_equal(keys[:, -1], numbers)
-    B = rows_of.curvature(here, weights)
-    for c in range(K):
-        Y = rows_of.directions(here, weights, c)
-        np.testing.assert_allclose(projected[c], Y.T @ Phi, atol=1e-5 * np.abs(Y.T @ Phi).max())
-    if K == 1:
-        expected = (Phi[:, 3] * here.W) @ Phi[:, atoms]
-        np.testing.assert_allclose(design.weighted_products(model, 3, atoms), expected, rtol=1e-7, atol=1e-12)
-    factor = design.ridge_factors(model, own_columns)[0]
-    C = np.sqrt(heat * weights)[:, None] * Phi[:, atoms]
-    np.testing.assert_allclose(factor.T @ factor, np.eye(6) + C.T @ C, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(squares, B.T @ Phi**2, atol=1e-5 * np.abs(B.T @ Phi**2).max())
 
 
 # ---------------------------------------------------------------- everything else needs no cluster
@@ -560,14 +392,12 @@ def test_chunks_of_any_kind():
     assert samples.n_rows == np.count_nonzero(W)
     used = np.flatnonzero(W)
     chosen = np.array([3500, 2, 2, 1700])
-    assert np.array_equal(samples.take(chosen), X[used[chosen]])
     assert np.array_equal(samples.original_rows(chosen), used[chosen])
     total = samples.reduce(lambda b: b.weights @ b.targets, lambda a, b: a + b)
     assert total == pytest.approx([W @ Y])
-    drawn = samples.draw(50)
-    again = DaskSamples(*chunked(X[::-1].copy(), Y[::-1].copy(), W[::-1].copy(), rows=123)).draw(50)
-    assert np.array_equal(np.sort(drawn.hashed), np.sort(again.hashed))
-    assert np.array_equal(np.unique(drawn.X, axis=0), np.unique(again.X, axis=0))
+    drawn = draw_rows(samples, 50)
+    again = draw_rows(DaskSamples(*chunked(X[::-1].copy(), Y[::-1].copy(), W[::-1].copy(), rows=123)), 50)
+    assert np.array_equal(drawn.hashed, again.hashed) and np.array_equal(drawn.X, again.X)
 
 
 @pytest.mark.usefixtures("here")
@@ -587,10 +417,7 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVR(width=2.5), (X, Y, -W), "Negative values"),
         (RVR(width=2.5), (X, Y, 0.0 * W), "positive weight"),
         (RVR(width=2.5), (X, Y[:-1]), "inconsistent numbers of samples"),
-        (RVR(width=2.5, basis=KernelBasis("laplace")), (X, Y), "one kernel can be centred on every row"),
         (RVR(kernel="precomputed"), (X, Y), "precomputed"),
-        (RVR(width=2.5, solver="em"), (X, Y), "must be 'sequential'"),
-        (RVR(width=2.5, solver=Sequential(select="gain")), (X, Y), "select='batch'"),
         (RVR(width=2.5, predictive="augmented"), (X, Y), "predictive='rvm' alone"),
         (RVR(width=2.5, likelihood="student-t"), (X, Y), "likelihood='student-t' needs rows in memory"),
         (GPRegressor(noise="heteroscedastic"), (X, Y), "noise='heteroscedastic' needs"),
@@ -608,7 +435,6 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVC(width=2.5, class_weight={"above": 0.0}, solver=QUICK), (X, WAVE), "at least 2 classes need samples"),
         (RVC(width=2.5, predictive="augmented"), (X, WAVE), "predictive='rvm' alone"),
         (RVC(width=2.5, multi_class="all"), (X, WAVE), "multi_class must be"),
-        (RVC(width=2.5, solver="em"), (X, WAVE), "must be 'sequential'"),
         (RVC(kernel="precomputed"), (X, WAVE), "precomputed"),
     ],
 )
@@ -630,22 +456,13 @@ def test_covariances_and_other_columns_are_refused(alone):
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("model", [RVR(kernel="log_distance", width=1.0), RVR(width=0.1, basis="linear")])
-def test_a_kernel_without_low_rank_is_searched_in_subsets(model):
-    model = clone(model).set_params(memory_limit="20MB", solver=Sequential(max_iter=5))
+def test_a_kernel_without_low_rank_has_as_many_candidates_as_there_is_room_for(model):
+    model = clone(model).set_params(memory_limit="10MB", solver=Sequential(max_iter=5))
     with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
         model.fit(*chunked(X, Y, W))
-    assert 0 < model.n_candidates_ < 1000
+    assert 0 < model.n_candidates_ < 700
     assert len(model.relevance_) and np.array_equal(model.relevance_vectors_, X[model.relevance_])
     assert model.log_marginal_likelihood_ > RVR(kernel=None).fit(X, Y, W).log_marginal_likelihood_
-
-
-def test_pivots_are_drawn_from_the_rows_that_one_process_would_draw():
-    from relvec.design.cholesky import sample_centres
-
-    X = np.unique(np.random.default_rng(0).normal(size=(3000, 2)), axis=0)
-    local, _ = sample_centres(X, 500, 24 * 768 * 1000.0)  # memory for a thousand of them
-    drawn = DaskSamples(da.from_array(X, chunks=(700, 2)), np.zeros(3000)).draw(1000).X
-    assert {row.tobytes() for row in drawn} <= {row.tobytes() for row in local}
 
 
 # ---------------------------------------------------------------- chunks, labels and predictions at their edges
@@ -659,7 +476,7 @@ def huge(X):
 @pytest.mark.parametrize(("model", "data", "message"), [
     (RVR(width=2.5), (X[:, :, None], Y), "X must have 2 dimensions"),
     (RVR(width=2.5), (X, Y[:, None, None]), "y must have one or two dimensions, got 3"),
-    (RVR(kernel=None, basis=huge, likelihood="poisson"), (X, COUNTS), "basis function 0 is not finite"),
+    (RVR(kernel=None, basis=huge, likelihood="poisson"), (X, COUNTS), "beyond the range of floating-point numbers"),
 ])  # fmt: skip
 def test_shapes_and_values_that_are_refused(model, data, message):
     with pytest.raises(ValueError, match=message):
@@ -676,8 +493,7 @@ def test_labels_in_a_column_and_chunks_without_rows_are_those_of_one_array():
 
 
 @pytest.mark.usefixtures("here")
-def test_a_process_of_classes_within_the_memory_limit_is_fitted_here(monkeypatch):
-    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", 0.0)
+def test_a_process_of_classes_within_the_memory_limit_is_fitted_here():
     alone, model = (GPClassifier(max_vectors=10).fit(*rows) for rows in ((X, WAVE), chunked(X, WAVE)))
     found = model.predict_proba(chunked(X[:50])[0])
     assert isinstance(found, da.Array) and np.array_equal(found.compute(), alone.predict_proba(X[:50]))

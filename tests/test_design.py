@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from places import find_place
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
-from relvec.design import DenseDesign, Rows, cholesky, compress, make_rows
-from relvec.design.device import DeviceDesign, device_matrix, device_rows
+from relvec.design import DenseDesign, DeviceSamples, LocalSamples, cholesky, reduce_rows
+from relvec.design.sums import by_pivots, dense_rows
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import machine
 from relvec.solvers import Sequential
@@ -34,26 +34,20 @@ def weights_of(n):
     return np.random.default_rng(3).integers(1, 4, n).astype(float)
 
 
+def samples_of(X, y, w):
+    return LocalSamples(X, y[:, None], w)
+
+
 def on_device(spec):
-    """The rows computed by another array library."""
-
-    def rows(basis, X, y, w):
-        return device_rows(basis, find_place(spec).to_device(X), y[:, None], w)
-
-    return rows
-
-
-def whole_on_device(basis, X, y, w):
-    t, root = y * np.sqrt(w), np.sqrt(w)
-    return Rows(DeviceDesign(device_matrix(basis, find_place("torch:cpu").to_device(X), root)), t[:, None], np.zeros(1))
+    """Sums that another array library computes."""
+    return lambda basis, X, y, w: by_pivots(basis, DeviceSamples(find_place(spec).to_device(X), y[:, None], w))
 
 
 DESIGNS = {
     "torch": on_device("torch:cpu"),
     "strict": on_device("array_api_strict:device1"),
-    "torch, whole": whole_on_device,
-    "dense": lambda basis, X, y, w: make_rows(basis, X, y[:, None], w, compression=False),
-    "compressed": lambda basis, X, y, w: compress(basis, X, y[:, None], w),
+    "dense": lambda basis, X, y, w: dense_rows(basis, samples_of(X, y, w)),
+    "compressed": lambda basis, X, y, w: by_pivots(basis, samples_of(X, y, w)),
 }
 
 
@@ -85,7 +79,7 @@ def test_contract(kind, others, weighted):
 
 def test_compression_reports_what_it_did():
     basis, X, y = dictionary(Gaussian(4.0), Bias())
-    rows = compress(basis, X, y[:, None], np.ones(N))
+    rows = by_pivots(basis, samples_of(X, y, np.ones(N)))
     report = rows.compression
     assert report.n_rows == N and report.rank == rows.design.n_rows < 0.4 * N
     Phi = basis(X) / rows.design.scale
@@ -98,7 +92,7 @@ def test_equal_rows_become_one():
     X, y = sinc(N)
     X, y = np.vstack([X, X[:300]]), np.append(y, y[:300] + 0.3)
     basis = Concat((KernelBasis(Gaussian(4.0)), Bias())).bind(X)
-    rows = compress(basis, X, y[:, None], np.ones(len(X)))
+    rows = by_pivots(basis, samples_of(X, y, np.ones(len(X))))
     assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0] == pytest.approx(y @ y, rel=1e-7)
     Phi = basis(X) / rows.design.scale
     np.testing.assert_allclose(rows.design.project(rows.targets)[0], Phi.T @ y, atol=1e-5)
@@ -111,8 +105,10 @@ def test_equal_rows_become_one():
 )
 def test_the_dense_matrix_where_compression_does_not_pay(kernel, why):
     basis, X, y = dictionary(kernel, Bias())
-    assert compress(basis, X, y[:, None], np.ones(N)) is None
-    assert isinstance(make_rows(basis, X, y[:, None], np.ones(N)).design, DenseDesign)
+    samples = samples_of(X, y, np.ones(N))
+    assert by_pivots(basis, samples) is None
+    atoms, rows = reduce_rows(basis, samples)
+    assert atoms is None and rows.compression is None and rows.design.n_rows == N
 
 
 @pytest.mark.parametrize("n", [900, pytest.param(4000, marks=pytest.mark.slow)])
@@ -122,7 +118,7 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     compressed = model.fit(X, y)
     support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
     assert compressed.compression_ is not None
-    monkeypatch.setattr("relvec.design.dispatch.MIN_ROWS_TO_COMPRESS", 10**9)
+    monkeypatch.setattr("relvec.design.sums.MIN_ROWS_TO_COMPRESS", 10**9)
     dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale").fit(X, y)
     assert "compression_" not in vars(dense)
     np.testing.assert_array_equal(dense.relevance_, support)

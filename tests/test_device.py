@@ -15,9 +15,6 @@ from sklearn.base import clone
 from places import find_place
 from relvec import RVC, RVR, GPClassifier, GPRegressor
 from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomial, Precomputed
-from relvec.design import DenseDesign, cholesky, device, device_scan_design, low_rank, make_rows, scan_design
-from relvec.design.approximate import FactorDesign
-from relvec.design.device import DeviceDesign, device_rows
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
 from relvec.kernels import (
     Cauchy,
@@ -160,111 +157,6 @@ def test_averages_over_the_latent_function(place):
     np.testing.assert_allclose(_xp.to_host(found), softmax_normal(mean, covariance), rtol=1e-9)
 
 
-# ---------------------------------------------------------------- designs
-
-
-@pytest.mark.parametrize(("n", "atoms"), [(300, 20), (60, 50)])
-def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
-    """Few atoms and many rows: through the Gram matrix where that is smaller, in pieces, as the dense matrix."""
-    X, y = sinc(n)
-    monkeypatch.setattr(device, "row_slices", lambda n, width: _xp.row_slices(n, width, 7 * width))
-    basis = Concat((KernelBasis(Gaussian(4.0), X[:atoms]), Linear(), Bias())).bind(X)
-    w = np.random.default_rng(3).integers(1, 4, n).astype(float)
-    rows = device_rows(basis, place.to_device(X), y[:, None], w)
-    dense = make_rows(basis, X, y[:, None], w, compression=False)
-    assert isinstance(rows.design, DenseDesign if n == 300 else DeviceDesign)
-    assert rows.design.n_rows == (basis.n_atoms if n == 300 else n)
-    np.testing.assert_allclose(rows.design.scale, dense.design.scale, rtol=1e-12)
-    everything = np.arange(basis.n_atoms)
-    gram = dense.design.project(dense.design.columns(everything))
-    np.testing.assert_allclose(rows.design.project(rows.design.columns(everything)), gram, atol=1e-12)
-    np.testing.assert_allclose(
-        rows.design.project(rows.targets), dense.design.project(dense.targets), atol=1e-7 * np.linalg.norm(y)
-    )
-    total = rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0]
-    assert total == pytest.approx(dense.targets[:, 0] @ dense.targets[:, 0], rel=1e-12)
-
-
-def test_restriction_to_a_part_keeps_the_inner_products(place, monkeypatch):
-    monkeypatch.setattr(device, "_MAX_UNREDUCED_ROWS", 0)
-    X, y = sinc(200)
-    basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
-    design = DeviceDesign(device.device_matrix(basis, place.to_device(X), np.ones(200)))
-    part = np.array([3, 50, 120, 200, 7])
-    small, target, rest = design.restrict(part, y, 0.5)
-    assert small.n_rows == 5
-    columns = design.columns(part)
-    np.testing.assert_allclose(small.project(small.columns(np.arange(5))), columns.T @ columns, atol=1e-12)
-    np.testing.assert_allclose(small.project(target[:, None])[0], columns.T @ y, atol=1e-10)
-    assert target @ target + rest == pytest.approx(y @ y + 0.5)
-    np.testing.assert_array_equal(small.scale, design.scale[part])
-
-
-@pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-8, 0.0])
-def test_reduction_of_near_copies(place, apart):
-    """Columns that rounding cannot tell apart must not make coordinates of rounding errors."""
-    rng = np.random.default_rng(0)
-    A = np.linalg.qr(rng.normal(size=(90, 10)))[0]
-    A = np.hstack(
-        [A, A + apart * rng.normal(size=A.shape) / 10.0, A[:, ::-1] - apart * rng.normal(size=A.shape) / 10.0]
-    )
-    t = 100.0 * rng.normal(size=(90, 2))
-    away = place.to_device(A)
-    R, y, rest = device.reduce_by_gram(lambda rows: away[rows, :], place.to_device(t), 30)
-    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)
-    np.testing.assert_allclose(R.T @ y, A.T @ t, atol=1e-4)
-    np.testing.assert_allclose((y**2).sum(axis=0) + rest, (t**2).sum(axis=0), rtol=1e-9)
-    R = device.tall_r(lambda rows: away[rows, :], away, 30)
-    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-13)
-    np.testing.assert_allclose(np.abs(np.diag(R)), np.abs(np.diag(np.linalg.qr(A)[1])), rtol=1e-4, atol=1e-13)
-
-
-def test_huge_and_vanishing_columns(place):
-    Phi = np.array([[1e200, 0.0, 1e-200], [1e200, 0.0, 1e-200]])
-    design, dense = DeviceDesign(place.to_device(Phi.T)), DenseDesign(Phi)
-    np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-12)
-    np.testing.assert_allclose(design.columns([0, 1, 2]), dense.columns([0, 1, 2]), rtol=1e-12)
-    with pytest.raises(ValueError, match="basis function 1 is not finite on the training rows"):
-        DeviceDesign(place.to_device(np.array([[1.0, 2.0], [1.0, np.inf]])))
-
-
-@pytest.mark.parametrize("factored", [False, True])
-def test_scans(place, factored, monkeypatch):
-    X, _ = sinc(600)
-    X = X[np.lexsort(X.T[::-1])]
-    basis = Concat((KernelBasis(Gaussian(6.0)), Linear(), Bias())).bind(X)
-    monkeypatch.setattr(device, "_MAX_WHOLE_NUMBERS", 0 if factored else 10**9)
-    design, dense = device_scan_design(basis, place.to_device(X)), scan_design(basis, X, compression=False)
-    assert isinstance(design, FactorDesign) == factored
-    rng = np.random.default_rng(0)
-    some, Y, W = rng.choice(603, 20, replace=False), rng.normal(size=(600, 3)), rng.uniform(size=(600, 2))
-    np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-6)
-    columns = design.columns(some)
-    assert is_at(columns, place)
-    np.testing.assert_allclose(_xp.to_host(columns) * design.scale[some], basis(X)[:, some], rtol=1e-12)
-    np.testing.assert_allclose(_xp.to_host(design.approximate(some)), dense.columns(some), atol=1e-6)
-    np.testing.assert_allclose(design.project(place.to_device(Y)), dense.project(Y), atol=1e-4)
-    for w in (W, W[:, 0]):
-        np.testing.assert_allclose(design.diagonal(place.to_device(w)), dense.diagonal(w), rtol=1e-4)
-    part = design.subset(some)
-    np.testing.assert_array_equal(_xp.to_host(part.columns(np.arange(20))), _xp.to_host(columns))
-    np.testing.assert_array_equal(part.diagonal(place.to_device(W)), design.diagonal(place.to_device(W))[:, some])
-
-
-@pytest.mark.parametrize("many", [False, True], ids=["all rows", "a draw of rows"])
-def test_kernels_are_factored_into_a_few_columns(place, many, monkeypatch):
-    monkeypatch.setattr(low_rank, "MAX_WHOLE_ROWS", 1000 if many else 2000)
-    monkeypatch.setattr(cholesky, "MAX_WHOLE_ROWS", 1000 if many else 2000)
-    monkeypatch.setattr(cholesky, "_FIRST_COLUMNS", 8)
-    X, _ = sinc(1200)
-    C, left = low_rank.factor_columns(Gaussian(8.0), place.to_device(X), 400, room=2, below=3)
-    K, F = Gaussian(8.0)(X, X), _xp.to_host(C)[:1200, 2:]
-    assert C.shape[0] == 1203 and F.shape[1] < 200
-    np.testing.assert_allclose(F @ F.T, K, atol=1e-6)
-    np.testing.assert_allclose(left, np.maximum(1.0 - (F**2).sum(axis=1), 0.0), atol=1e-12)
-    assert low_rank.factor_columns(Matern(1.5, 0.01), place.to_device(X), 50) is None  # of a high rank
-
-
 # ---------------------------------------------------------------- estimators
 
 
@@ -280,17 +172,16 @@ def dispatch(request, monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("width", [2.5, 1.0], ids=["compressed", "whole"])
-def test_regression_finds_the_same_model(place, width):
-    X, y = sinc(3100 if width == 2.5 else 3010)
-    if width == 1.0 and place.name.startswith("array_api_strict"):
-        pytest.skip("the same code, and slower")
-    model = RVR(width=width, kernel="gaussian" if width == 2.5 else "matern32")
-    host = clone(model).fit(X, y)
-    there = clone(model).fit(place.to_device(X), place.to_device(y))
+def test_regression_of_many_rows_finds_the_same_model(place, monkeypatch):
+    """Sums over the rows are computed on the device, from which all else is learned."""
+    monkeypatch.setattr("relvec.design.MAX_WHOLE_ROWS", 600)
+    monkeypatch.setattr("relvec.design.sums.MAX_WHOLE_ROWS", 600)
+    X, y = sinc(2000)
+    host = RVR(width=4.0).fit(X, y)
+    there = RVR(width=4.0).fit(place.to_device(X), place.to_device(y))
     np.testing.assert_array_equal(there.relevance_, host.relevance_)
     assert there.log_marginal_likelihood_ == pytest.approx(host.log_marginal_likelihood_, abs=1e-6)
-    assert there.certificate_ <= 1e-4 and ("compression_" in vars(there)) == (width == 2.5)
+    assert there.certificate_ <= 1e-4 and there.compression_.n_rows == 2000
     assert isinstance(there.weights_, np.ndarray)
     mean, std = there.predict(place.to_device(X), return_std=True)
     assert is_at(mean, place) and is_at(std, place)

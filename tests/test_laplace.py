@@ -6,12 +6,9 @@ import pytest
 import golden
 import oracle
 from relvec import RVR
-from relvec.basis import Concat, Functions, KernelBasis
-from relvec.design import DenseDesign, scan_design
-from relvec.design.approximate import FactorDesign, SingleDesign
+from relvec.design import DenseDesign
 from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.kernels import Gaussian
 from relvec.runtime.clock import Clock
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
@@ -147,53 +144,6 @@ def test_fixed_point_is_where_t01_equation_16_holds(solver):
     assert result.status is Status.FIXED_POINT
     np.testing.assert_allclose(p.gamma, p.alpha * p.mean**2, atol=2e-3 if isinstance(solver, MacKay) else 0.1)
     assert 0.0 <= result.state.largest_gain < 1.0
-
-
-def test_factor_design_scans_like_the_dense_one():
-    X = np.random.default_rng(0).uniform(-3, 3, (700, 1))
-    X = np.unique(X, axis=0)
-    basis = Concat((KernelBasis("gaussian"), "linear", "bias")).bind(X)
-    factor, dense = scan_design(basis, X), DenseDesign(basis(X))
-    assert isinstance(factor, FactorDesign) and factor.rank < 100
-    W, Y = np.random.default_rng(1).uniform(size=len(X)), np.random.default_rng(2).normal(size=(len(X), 3))
-    np.testing.assert_allclose(factor.diagonal(W), dense.diagonal(W), rtol=1e-5)
-    np.testing.assert_allclose(factor.project(Y), dense.project(Y), atol=1e-4)
-    np.testing.assert_allclose(factor.columns([5, 701, 700]), dense.columns([5, 701, 700]), rtol=1e-6)
-    np.testing.assert_allclose(factor.subset([5, 9]).columns([1]), dense.columns([9]), rtol=1e-6)
-
-
-def test_factor_of_the_squares_matters_only_for_the_time():
-    X = np.unique(np.random.default_rng(0).uniform(-3, 3, (700, 2)), axis=0)
-    basis = Concat((KernelBasis(Gaussian(2.0)), "linear", "bias")).bind(X)
-    with_squares = scan_design(basis, X)
-    without = FactorDesign(with_squares._cache, (with_squares._G, with_squares._D * with_squares.scale[:, None]), None)
-    W = np.random.default_rng(1).uniform(size=(len(X), 2))
-    np.testing.assert_allclose(with_squares.diagonal(W), without.diagonal(W), rtol=1e-5)
-    np.testing.assert_allclose(with_squares.scale, np.linalg.norm(basis(X), axis=0), rtol=1e-6)
-
-
-def test_large_matrices_are_scanned_in_single_precision(monkeypatch):
-    monkeypatch.setattr("relvec.design.approximate._MIN_SINGLE_NUMBERS", 100)
-    rng = np.random.default_rng(0)
-    X = np.unique(rng.normal(size=(90, 40)), axis=0)  # the kernel has full rank
-    basis = Concat((KernelBasis(Gaussian(8.0)), "bias")).bind(X)
-    single, dense = scan_design(basis, X), DenseDesign(basis(X))
-    assert isinstance(single, SingleDesign)
-    W, Y = rng.uniform(size=(90, 2)), rng.normal(size=(90, 3))
-    np.testing.assert_allclose(single.diagonal(W), dense.diagonal(W), rtol=1e-5)
-    np.testing.assert_allclose(single.project(Y), dense.project(Y), atol=1e-5)
-    np.testing.assert_allclose(single.columns([3, 90]), dense.columns([3, 90]), rtol=1e-12)
-    np.testing.assert_allclose(single.subset([3, 90]).columns([1]), dense.columns([90]), rtol=1e-12)
-    huge = Concat((KernelBasis(Gaussian(8.0)), Functions(lambda Z: 1e30 * Z[:, 0]))).bind(X)
-    assert isinstance(scan_design(huge, X), DenseDesign)
-
-    t = (X[:, 0] + 0.5 * rng.normal(size=90) > 0).astype(float)
-    results = [
-        solve_laplace(Sequential(), LaplaceProblem(d, t, np.ones(90), Bernoulli(), np.arange(91), bias=90), 1000)
-        for d in (single, dense)
-    ]
-    assert [r.status for r in results] == [Status.CONVERGED] * 2
-    assert results[0].state.objective == pytest.approx(results[1].state.objective, abs=0.1)
 
 
 def test_restarts_stop_at_their_share_of_the_work():

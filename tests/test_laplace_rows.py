@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from relvec.basis import Concat, KernelBasis
-from relvec.design import DenseDesign, scan_design
-from relvec.design.approximate import FactorDesign
+from relvec.design import DenseDesign
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Poisson
-from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
 from relvec.solvers._native import memory
 from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system, moved_mode, scan_gains
@@ -206,24 +203,6 @@ def test_an_array_of_another_length_is_refused(function, fitting, others):
 
 def test_a_system_without_weights_has_a_step_of_none():
     assert NewtonSystem(np.zeros(0), np.zeros((0, 0)), np.zeros(0)).step(1.0).shape == (0,)
-
-
-def test_a_factored_dictionary_ends_at_exact_columns():
-    rng = np.random.default_rng(0)
-    X = np.unique(rng.uniform(-2, 2, (700, 2)), axis=0)
-    t = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))).astype(float)
-    basis = Concat((KernelBasis(Gaussian(1.5)), "bias")).bind(X)
-    design = scan_design(basis, X)
-    assert isinstance(design, FactorDesign)
-    problem = LaplaceProblem(design, t, np.ones(len(X)), Bernoulli(), np.arange(len(X) + 1), bias=len(X))
-    found = solve_laplace(Sequential(), problem, 1000)
-    assert np.all(np.diff([step.objective for step in found.history]) >= 0.0)
-    p = found.state.posterior
-    columns = DenseDesign(basis(X)).columns(found.state.active)
-    exact = laplace(columns, t, np.ones(len(X)), p.alpha, Bernoulli())
-    assert found.state.objective == pytest.approx(exact.log_evidence, abs=1e-8)
-    dense = solve_laplace(Sequential(), replace(problem, design=DenseDesign(basis(X))), 1000)
-    assert found.state.objective > dense.state.objective - 1.0  # another maximum, and no worse one
 
 
 def test_closed_atoms_are_not_added():

@@ -13,7 +13,6 @@ from relvec.app import cli
 from relvec.app.tables import TableError, as_table, evaluate_table, fit_table
 from relvec.app.tables.evaluation import calibrate_table, holds_training_rows
 from relvec.app.tables.target import ends_of, prepare_target
-from relvec.design import readers
 from relvec.export import model_file
 from relvec.export.c99.source import CSource
 from relvec.export.exported import find_thresholds
@@ -55,13 +54,6 @@ def test_too_few_rows_for_a_coverage_bound_nothing():
     assert lower.tolist() == [-np.inf] * 2 and upper.tolist() == [np.inf] * 2
     lower, upper = cross_interval(np.zeros((3, 2)), np.ones((3, 2)), 0.5)
     assert lower.tolist() == [0.0] * 2 and upper.tolist() == [1.0] * 2
-
-
-def test_counts_on_disk_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 0.0)
-    rows = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
-    with pytest.raises(ValueError, match="classes and counts need their rows in memory"):
-        RVR(width=1.0, likelihood="poisson").fit(rows, np.ones(30))
 
 
 # ---------------------------------------------------------------- model files

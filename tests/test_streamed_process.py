@@ -12,7 +12,7 @@ from relvec import GPRegressor
 from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
 from relvec.estimators import process as regression_module
-from relvec.estimators.sources import base, memory
+from relvec.estimators.sources import large
 from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import fit_process, parse_structure, predictor
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
@@ -41,8 +41,8 @@ def waves(n=N, seed=0):
 @pytest.fixture
 def small_draws(monkeypatch):
     """Tables of 900 rows are large ones."""
-    monkeypatch.setattr(memory, "MAX_WHOLE_ROWS", 500)
-    monkeypatch.setattr(base, "DRAWN_ROWS", 120)
+    monkeypatch.setattr(large, "MAX_WHOLE_ROWS", 500)
+    monkeypatch.setattr("relvec.design.MAX_WHOLE_ROWS", 120)
 
 
 def fit_quietly(model, *data):
@@ -207,7 +207,7 @@ def test_vectors_that_are_far_apart_do_not_end_their_growth():
 
 
 def test_error_bars_of_many_rows_follow_the_inputs(small_draws, monkeypatch):
-    monkeypatch.setattr(base, "DRAWN_ROWS", 600)
+    monkeypatch.setattr("relvec.design.MAX_WHOLE_ROWS", 600)
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, (1800, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * np.exp(X[:, 1]) * rng.standard_normal(1800)

@@ -1,4 +1,4 @@
-"""Laplace designs whose rows are arrays, in memory or on a device: sums over rows are products of arrays."""
+"""Dictionaries in memory under a likelihood that is not Gaussian: sums over rows, and scans under its curvature."""
 
 from __future__ import annotations
 
@@ -7,41 +7,36 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from relvec.design.base import (
-    Combine,
-    Design,
-    LaplaceDesign,
-    ModelOnRows,
-    Observed,
-    OnPiece,
-    Piece,
-    RowDirections,
-    Value,
-)
-from relvec.inference.laplace import laplace, ridge_on_device
+from relvec.design.base import Combine, Design, ModelOnRows, Observed, OnPiece, Piece, RowDirections, Value
+from relvec.inference.laplace import laplace
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.linalg import factor_ridge
-from relvec.runtime.arrays import Array, is_device_array, namespace, take, to_host
 
 
-class ArrayDesign(Design, LaplaceDesign):
-    """Phi (n, M) on rows that are arrays of one library, exact or approximate as a whole, exact column by column."""
+class LaplaceDesign(Design):
+    """Phi (n, M) for regression, and for classes and counts, under which B = diag(w) changes in every step."""
 
-    def approximate(self, atoms) -> Array:
-        """The columns of the given atoms (n, k) as scans see them."""
-        return self.columns(atoms)
+    scan_error: float  # relative to phi' B phi: an S below this is rounding error
+    max_candidates: int | None = None  # of a scan: more are not brought here; None for all
+
+    @property
+    @abstractmethod
+    def scan_size(self) -> float:
+        """Numbers a scan of the dictionary reads for each direction."""
 
     @abstractmethod
-    def diagonal(self, W: Array) -> np.ndarray:
+    def diagonal(self, W: np.ndarray) -> np.ndarray:
         """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         return function(np.arange(self.n_atoms), self.project(Y))
 
-    def total_weight(self, weights: Array) -> float:
-        return float(namespace(weights).sum(weights))
+    def total_weight(self, weights: np.ndarray) -> float:
+        """Sum of the sample weights."""
+        return float(np.sum(weights))
 
-    def model_columns(self, atoms: np.ndarray, near: ModelOnRows | None = None) -> Array:
+    def model_columns(self, atoms: np.ndarray, near: ModelOnRows | None = None) -> np.ndarray:
+        """Columns (n, k) of a model's atoms, as far as possible those of a model ``near``."""
         if near is None:
             return self.columns(atoms)
         Phi = _on_rows(near).Phi
@@ -50,35 +45,40 @@ class ArrayDesign(Design, LaplaceDesign):
         place = {atom: i for i, atom in enumerate(near.atoms.tolist())}
         new = [atom for atom in dict.fromkeys(atoms.tolist()) if atom not in place]
         if new:
-            Phi = namespace(Phi).concat([Phi, self.columns(np.array(new))], axis=1)
+            Phi = np.concatenate([Phi, self.columns(np.array(new))], axis=1)
             place |= {atom: len(near.atoms) + i for i, atom in enumerate(new)}
         places = [place[atom] for atom in atoms.tolist()]
-        return Phi if places == list(range(Phi.shape[1])) else take(Phi, np.array(places, dtype=np.intp), 1)
+        return Phi if places == list(range(Phi.shape[1])) else Phi[:, np.array(places, dtype=np.intp)]
 
     def mode(self, observed: Observed, atoms, columns, outputs, alpha, start, guess=None) -> PosteriorOnRows:
+        """`relvec.inference.laplace.laplace` of the weights of these atoms (k,), with their `model_columns`."""
         t, weights, likelihood = observed
         return laplace(columns, t, weights, alpha, likelihood, start, outputs, guess)
 
     def reduce(self, model: ModelOnRows, function: Callable[..., Value], atoms: np.ndarray | None = None) -> Value:
-        more = () if atoms is None else (self.approximate(atoms),)
+        """function(posterior, weights) of all rows; with further atoms (u,) their columns come third."""
+        more = () if atoms is None else (self.columns(atoms),)
         return function(model.posterior, model.observed.weights, *more)
 
-    def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[Array]]) -> list[np.ndarray]:
-        matrices = function(model.posterior, model.observed.weights)
-        return [ridge_on_device(X) if is_device_array(X) else factor_ridge(X) for X in matrices]
+    def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[np.ndarray]]) -> list[np.ndarray]:
+        """U (k, k) with U'U = I + X'X for each of the matrices X (n, k) that function(posterior, weights) gives."""
+        return [factor_ridge(X) for X in function(model.posterior, model.observed.weights)]
 
     def gram(self, atoms: np.ndarray) -> np.ndarray:
+        """Inner products (k, k) of the columns of the given atoms."""
         columns = self.columns(atoms)
-        return to_host(columns.T @ columns)
+        return columns.T @ columns
 
     def weighted_products(self, model: ModelOnRows, atom: int, others: np.ndarray) -> np.ndarray:
-        weighted = self.approximate(np.array([atom])) * _on_rows(model).W[:, None]
-        return self.project(weighted)[0, others]
+        """phi_a' B phi_b (u,) of an atom with others (u,), for one output."""
+        return self.project(self.columns(np.array([atom])) * _on_rows(model).W[:, None])[0, others]
 
     def contents(self, atoms: np.ndarray) -> np.ndarray:
+        """Numbers (k,) that equal atoms share."""
         return atoms  # equal rows were merged
 
     def weighted_moments(self, model: ModelOnRows, rows: RowDirections, order: np.ndarray) -> Piece:
+        """What `scan_weighted` looks at; ``order`` (M,) ranks atoms by content."""
         p, weights = _on_rows(model), model.observed.weights
         curvature = rows.curvature(p, weights)
         squares = self.diagonal(curvature[:, 0] if rows.K == 1 else curvature).reshape(rows.K, -1)
@@ -87,6 +87,7 @@ class ArrayDesign(Design, LaplaceDesign):
         return Piece(atoms, order, atoms, projected, squares)
 
     def scan_weighted(self, moments: Piece, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
+        """The function's value on the whole dictionary."""
         return function(moments)
 
 

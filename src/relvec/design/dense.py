@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from relvec.design.arrays import ArrayDesign
+from relvec.design.arrays import LaplaceDesign
 from relvec.design.base import Combine, OnPiece, Value
 from relvec.design.samples import in_order
 from relvec.runtime.machine import product
@@ -18,7 +18,7 @@ _CONSTANT = 1e-12  # a column whose centred norm is below this share of its own 
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
-class DenseDesign(ArrayDesign):
+class DenseDesign(LaplaceDesign):
     """Phi (n, M) held as one float64 array.
 
     >>> import numpy as np
@@ -115,7 +115,7 @@ def weighted_squares(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:
     return total
 
 
-class StandardisedDesign(ArrayDesign):
+class StandardisedDesign(LaplaceDesign):
     """Columns of X (n, d), sparse or not, with the constant as the last atom where there is one.
 
     Phi[:, j] = root (x_j - offset_j) / scale_j with the roots of the sample weights (1 unless ``weighs_rows``), and

@@ -14,12 +14,31 @@ from weakref import finalize
 
 import numpy as np
 
-from relvec.design.dispatch import is_sliced
 from relvec.design.samples import BLOCK_ROWS, read
 
 _BATCH = 65_536  # rows of a Parquet file read at once
 MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
 MAX_PASSES_SHARE = 0.01  # the same for a fit that reads its rows in a few passes, the default process
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a collection of Dask, without importing that.
+
+    >>> is_dask([[1.0]])
+    False
+    """
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def is_sliced(X: Any) -> bool:
+    """Whether X is an array on disk, to be read in slices."""
+    if isinstance(X, np.memmap):
+        return X.ndim == 2
+    if isinstance(X, np.ndarray | str | bytes) or any(
+        hasattr(X, name) for name in ("toarray", "__dask_graph__", "__array_namespace__", "iloc", "__dlpack__")
+    ):
+        return False
+    return all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
 
 
 class Loaded(NamedTuple):

@@ -49,9 +49,9 @@ class Samples(ABC):
     def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
         """Combine the function's values on all blocks, in the order of the blocks; both must be pure."""
 
-    @abstractmethod
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Chosen rows of X (k, d), float64, in the order given."""
+    def original_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Numbers, among all rows given, of rows (k,) among those of the blocks."""
+        return rows
 
     def blocked(self, rows: int) -> Samples:
         """The same samples in blocks of about so many rows, where that can be chosen."""
@@ -74,44 +74,29 @@ class LocalSamples(Samples):
     >>> samples = LocalSamples(np.arange(10.0)[:, None], block_rows=4)
     >>> float(samples.reduce(lambda block: block.X.sum(), lambda a, b: a + b))
     45.0
-    >>> samples.take([7, 2]).ravel().tolist()
-    [7.0, 2.0]
     """
 
     def __init__(
         self, X: Any, targets: np.ndarray | None = None, weights: np.ndarray | None = None, block_rows: int = BLOCK_ROWS
     ):
         self.n_rows, self.n_features = (int(size) for size in X.shape)
-        self._X, self._targets, self._weights = X, targets, weights
-        self.n_targets = 0 if targets is None else targets.shape[1]
+        self._X, self.n_targets = X, 0 if targets is None else targets.shape[1]
+        self.targets = np.zeros((self.n_rows, 0)) if targets is None else targets
+        self.weights = np.ones(self.n_rows) if weights is None else weights
         self.block_rows = max(1, min(int(block_rows), self.n_rows))
         self.n_blocks = -(-self.n_rows // self.block_rows)
 
     def blocked(self, rows: int) -> LocalSamples:
-        return LocalSamples(self._X, self._targets, self._weights, rows)
+        return LocalSamples(self._X, self.targets, self.weights, rows)
 
     def blocks(self) -> Iterator[Block]:
         """The blocks in order."""
         for start in range(0, self.n_rows, self.block_rows):
             stop = min(start + self.block_rows, self.n_rows)
-            targets = np.zeros((stop - start, 0)) if self._targets is None else self._targets[start:stop]
-            weights = np.ones(stop - start) if self._weights is None else self._weights[start:stop]
-            yield Block(start, read(self._X, start, stop), targets, weights)
+            yield Block(start, read(self._X, start, stop), self.targets[start:stop], self.weights[start:stop])
 
     def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
         return functools.reduce(combine, in_order(function, self.blocks()))
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        rows = np.asarray(rows, dtype=np.intp)
-        if isinstance(self._X, np.ndarray) and not isinstance(self._X, np.memmap):
-            return np.ascontiguousarray(self._X[rows], dtype=np.float64)
-        # arrays on disk are read forward, block by block: libraries differ in how they read scattered rows
-        taken, block = np.empty((len(rows), self.n_features)), rows // self.block_rows
-        for b in np.unique(block):
-            start, mine = b * self.block_rows, np.flatnonzero(block == b)
-            part = read(self._X, start, min(start + self.block_rows, self.n_rows))
-            taken[mine] = part[rows[mine] - start]
-        return taken
 
 
 def read(X: Any, start: int, stop: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._version import __version__
-from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
+from relvec.design import blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.records import Fitted, describe_as_html
@@ -180,15 +180,6 @@ class BaseModel(BaseEstimator):
 
             return pd.DataFrame(found.X, columns=found.names), found.y, found.weights, None
         return found.X, found.y, found.weights, found.names
-
-    def _refuse_disk(self, X: Any) -> None:
-        """Refuse classes and counts whose rows stay on disk."""
-        size = 8e-9 * X.shape[0] * X.shape[1]
-        raise ValueError(
-            f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
-            "Gaussian noise alone: classes and counts need their rows in memory. Set memory_limit to "
-            f"{size / MAX_MEMORY_SHARE:.3g}GB or more"
-        )
 
     @contextmanager
     def _atomic(self) -> Iterator[None]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, input_columns, is_inputs, kernels_of
-from relvec.design import DenseDesign, Rows, centre_columns, max_gram_atoms
+from relvec.basis import Basis, content_ranks, even_draw, input_columns, is_inputs, kernels_of
+from relvec.design import DenseDesign, Rows, centre_columns
 from relvec.estimators.assemble import linear_predictor, tabulate_history
 from relvec.estimators.options import MachineOptions
-from relvec.estimators.pipeline import Found, Search, Task
-from relvec.estimators.sources import GaussianSource, MemorySource, Sample
+from relvec.estimators.pipeline import Found, Search
+from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import TunedBasis
@@ -28,7 +27,6 @@ from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Ste
 from relvec.solvers.gaussian.model import begin, model_of
 from relvec.solvers.joint import solve_joint
 from relvec.solvers.loop import State
-from relvec.solvers.subsets import without_restarts
 
 # A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of
 # shared precisions, passes through the targets.
@@ -85,11 +83,6 @@ class GaussianFit:
         if self.prior.b > 0:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return tabulate_history(self.result.history, rows, shift, self.unit)
-
-    def with_atoms(self, atoms: np.ndarray, result: Result) -> GaussianFit:
-        """The fit over a dictionary of some of its atoms; the result counts those."""
-        offset = None if self.offset is None else self.offset[atoms]
-        return replace(self, result=result, scale=self.scale[atoms], offset=offset)
 
 
 def _with_given_noise(start: Start | None, problem: Problem) -> Start | None:
@@ -148,7 +141,7 @@ class GaussianSearch(Search):
     """The search for models of targets under Gaussian noise."""
 
     options: MachineOptions
-    source: GaussianSource  # the rows, their targets in the units
+    source: Source  # the rows, their targets in the units
     # (q,) root mean square of each target, and its variance in that unit
     units: np.ndarray
     variances: np.ndarray
@@ -156,7 +149,7 @@ class GaussianSearch(Search):
     memory: float  # bytes for the dictionary
 
     @classmethod
-    def of(cls, options: MachineOptions, source: GaussianSource, basis: Basis) -> GaussianSearch:
+    def of(cls, options: MachineOptions, source: Source, basis: Basis) -> GaussianSearch:
         """The search for the models of a source."""
         units, variances = source.target_units()
         problems = [
@@ -184,36 +177,23 @@ class GaussianSearch(Search):
             for problem, t, within in zip(flat, sample.targets.T, sample.within.T, strict=True)
         ]
 
-    def run(self, dictionary: Any, starts: list | None = None) -> Found:
+    def run(self, dictionary: Basis, starts: list | None = None) -> Found:
         with stage("kernel"):
-            rows = self.source.rows(dictionary, self.memory)
-        if rows is None:
-            size = max_gram_atoms(self.source.n_rows, self.memory)
-            return self.in_subsets(dictionary, starts, size, self.source.n_rows * float(size) ** 2)
-        if self.options.fit_intercept and isinstance(dictionary, Basis) and is_inputs(dictionary):
-            rows = centred(rows, dictionary.n_atoms - 1)
+            atoms, rows = self.source.rows(dictionary, self.memory, self.atoms_of(starts, dictionary.n_atoms))
+        part, starts = self.begin(dictionary, starts, atoms)
+        if self.options.fit_intercept and is_inputs(part):
+            rows = centred(rows, part.n_atoms - 1)
         if self.options.shares_precisions:
-            return Found(self._fit_jointly(dictionary, rows), dictionary, dictionary.n_atoms, 1, rows.compression)
-        tasks = self.tasks(dictionary, rows, starts)
-        return Found([task() for task in tasks], dictionary, dictionary.n_atoms, 1, rows.compression)
-
-    def part_rows(self, part: Basis) -> Rows:
-        return self.source.gram(part, self.memory)
-
-    def tasks(
-        self, part: Any, rows: Rows, starts: list | None, first: bool = True, restarts: bool = True, whole: bool = True
-    ) -> list[Task]:
-        solver = self.options.solver if first else without_restarts(self.options.solver)
+            return Found(self._fit_jointly(part, rows), part, rows.compression)
         compressed = rows.compression is not None
-        return [
-            partial(self._fit_output, output, solver, problem, part, compressed)
-            for output, problem in enumerate(self.problems_on(part, rows, starts))
-        ]
+        problems = enumerate(self.problems_on(part, rows, starts))
+        fits = [self._fit_output(output, problem, part, compressed) for output, problem in problems]
+        return Found(fits, part, rows.compression)
 
-    def problems_on(self, part: Any, rows: Rows, starts: list | None = None) -> list[Problem]:
+    def problems_on(self, part: Basis, rows: Rows, starts: list | None = None) -> list[Problem]:
         """The problem of each output over a dictionary on its rows."""
         scale = rows.design.scale
-        order, draw, essential = self.source.ordering(part, scale)
+        order, draw, essential = content_ranks(part, scale), even_draw(part), np.flatnonzero(part.rows < 0)
         bias = part.n_atoms - 1 if self.options.fit_intercept else -1
         if starts is None:
             starts = self._warm_starts(part, scale)
@@ -244,9 +224,10 @@ class GaussianSearch(Search):
         offset = rows.design.offset
         return [GaussianFit(r, unit, p.prior, scale, p.n_samples, offset) for r, unit, p in parts]
 
-    def _fit_output(self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool) -> GaussianFit:
+    def _fit_output(self, output: int, problem: Problem, part: Basis, compressed: bool) -> GaussianFit:
         """Maximise the evidence for one output, in scaled units."""
         unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
+        solver: Any = self.options.solver
         offset = problem.design.offset
         nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
         constant = variance == 0.0 and not problem.fixed_noise and (problem.bias >= 0 or nothing)
@@ -285,7 +266,7 @@ class GaussianSearch(Search):
     def _warm_starts(self, part: Any, scale: np.ndarray) -> list[Start | None]:
         """Models of the earlier fit, one for each problem, for columns divided by scale (M,); None for none."""
         earlier = self.options.earlier
-        found = None if earlier is None or not isinstance(part, Basis) else earlier.find_in(part, len(self.problems))
+        found = None if earlier is None or not True else earlier.find_in(part, len(self.problems))
         if earlier is None or found is None:
             return [None] * len(self.problems)
         starts: list[Start | None] = []

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from relvec.basis import Basis, content_ranks, is_inputs, kernels_of
 from relvec.design import (
-    MAX_PASS_MULTIPLICATIONS,
-    MODEL_BYTES_PER_ROW,
     DenseDesign,
     LaplaceDesign,
+    Samples,
     centre_columns,
-    scan_design,
 )
 from relvec.estimators.assemble import linear_predictor, offset_shares, tabulate_history
 from relvec.estimators.options import MachineOptions
-from relvec.estimators.pipeline import Found, Search, Task
-from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
+from relvec.estimators.pipeline import Found, Search
+from relvec.estimators.refit import refit, replace_posterior
+from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.estimators.sources.base import output_target, scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.inference.likelihoods import Likelihood, Poisson
@@ -35,22 +33,11 @@ from relvec.inference.predictive import (
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
-from relvec.solvers import Result, Sequential
-from relvec.solvers.laplace.outlook import most_promising
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
+from relvec.solvers import Result
+from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
-from relvec.solvers.subsets import without_restarts
 
-MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset
-SCANS_A_SEARCH = 2000.0  # passes over the rows that the search of a subset is taken to need
-LOOK_MULTIPLICATIONS = (
-    60.0  # for a row and an atom: a kernel value, and its products with a model of some forty weights
-)
-# From so many rows on a search begins on a few of them, and then on more in steps of this factor: the search costs as
-# many passes over the rows as it has steps, and a good start leaves a few additions.
-MIN_ROWS_TO_SUBSAMPLE, SUBSAMPLE_ROWS, SUBSAMPLE_GROWTH = 20_000, 4000, 5
-
-Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, atoms and precisions in the units of the basis, (u,)
+MODEL_BYTES_PER_ROW = 3200  # in the models of a search: eight arrays of fifty columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +86,6 @@ class LaplaceFit:
         """The history (structured array); rows (M,) are the atoms' training rows."""
         return tabulate_history(self.result.history, rows, 0.0, np.nan)
 
-    def with_atoms(self, atoms: np.ndarray, result: Result) -> LaplaceFit:
-        """The fit over a dictionary of some of its atoms; the result counts those."""
-        design = DenseDesign.of(np.zeros((0, len(atoms))), self.scale[atoms])
-        design.offset = None if self.offset is None else self.offset[atoms]
-        return replace(self, result=result, problem=replace(self.problem, design=design))
-
     def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
         """The fitted latent functions over the given atoms, a superset of the fit's own."""
         outputs, own = self.pairs
@@ -137,8 +118,8 @@ class LaplaceSearch(Search):
     """The search for models of classes or counts."""
 
     options: MachineOptions
-    source: LaplaceSource  # the rows, equal ones merged; ``given`` has them as given
-    given: LaplaceSource
+    source: Source  # the rows, equal ones merged; ``given`` has them as given
+    given: Source
     likelihood: Likelihood  # of each of the problems
     problems: list[LaplaceProblem]  # the problem of each output, without its design
     labels: tuple[str, ...]  # the names of the outputs in front of warnings
@@ -147,7 +128,7 @@ class LaplaceSearch(Search):
 
     @classmethod
     def of(
-        cls, options: MachineOptions, source: LaplaceSource, basis: Basis, likelihood: Likelihood, share: bool = False,
+        cls, options: MachineOptions, source: Source, basis: Basis, likelihood: Likelihood, share: bool = False,
         labels: tuple[str, ...] = (), averaged: bool = True,
     ) -> LaplaceSearch:  # fmt: skip
         """The search for the models of a source; ``share`` is for classes that share their precisions."""
@@ -203,70 +184,44 @@ class LaplaceSearch(Search):
         """A problem on some rows (n,) with targets (n, q)."""
         return replace(problem, target=output_target(targets, output, self.likelihood.n_outputs), weights=weights)
 
-    def run(self, dictionary: Any, starts: list | None = None) -> Found:
+    def run(self, dictionary: Basis, starts: list | None = None) -> Found:
         with stage("kernel"):
-            dictionary, design = self.source.scan(dictionary, self.memory)
-        if design is None:
-            size = self.source.subset_atoms(self.memory)
-            looked_at = LOOK_MULTIPLICATIONS * self.atoms_looked_at(dictionary)
-            work = self.source.n_rows * (SCANS_A_SEARCH * (size + MODEL_ATOMS) + looked_at)
-            restarts = self.source.restarts_in_subsets(self.memory)
-            return self.in_subsets(dictionary, starts, size, work, restarts)
-        if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(dictionary):
-            design = centre_columns(design, dictionary.n_atoms - 1, self.problems[0].weights)
+            atoms, design = self.source.scan(dictionary, self.memory, self.atoms_of(starts, dictionary.n_atoms))
+        part, starts = self.begin(dictionary, starts, atoms)
+        if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(part):
+            design = centre_columns(design, part.n_atoms - 1, self.problems[0].weights)
         with one_thread():
-            fits = [task() for task in self.tasks(dictionary, design, starts)]
-        return Found(fits, dictionary, dictionary.n_atoms)
+            fits = [self._fit_output(*each, part) for each in enumerate(self.problems_on(part, design, starts))]
+        samples = self.given.all_samples
+        return Found(fits if samples is None else self._refit(fits, part, samples), part)
 
-    def atoms_looked_at(self, dictionary: Any) -> int:
-        most = MAX_PASS_MULTIPLICATIONS / (LOOK_MULTIPLICATIONS * self.source.n_rows)
-        return min(dictionary.n_atoms, int(most)) if isinstance(self.source, MemorySource) else 0
-
-    def promising(self, fits: list, own: np.ndarray, dictionary: Any, atoms: np.ndarray, room: int) -> np.ndarray:
-        assert isinstance(self.source, MemorySource)
-        each, products = max(room // len(fits), 1), partial(self.source.products, dictionary)
-        models = [LaplaceModel(fit.problem, fit.result.state.active, fit.result.state.posterior) for fit in fits]
-        found = [most_promising(model, own, atoms, dictionary.n_atoms, products, each) for model in models]
-        return np.unique(np.concatenate(found))
-
-    def part_rows(self, part: Basis) -> LaplaceDesign:
-        return self.source.scan_part(part, self.memory)
-
-    def tasks(
-        self, part: Any, rows: LaplaceDesign, starts: list | None, first: bool = True, restarts: bool = True,
-        whole: bool = True,
-    ) -> list[Task]:  # fmt: skip
-        options, source, prior = self.options, self.source, self.options.prior
-        order = source.ordering(part, rows.scale)[0]
-        b = scaled_rates(prior, rows.scale)
+    def problems_on(self, part: Basis, design: LaplaceDesign, starts: list | None = None) -> list[LaplaceProblem]:
+        """The problem of each output over a dictionary."""
+        options, prior = self.options, self.options.prior
+        order, b = content_ranks(part, design.scale), scaled_rates(prior, design.scale)
         bias = part.n_atoms - 1 if options.fit_intercept else -1
-        solver = options.solver if first and restarts else without_restarts(options.solver)
-        earlier = options.earlier if starts is None and first and whole and isinstance(part, Basis) else None
-        found = None if earlier is None else earlier.find_in(part, source.n_targets)
-        tasks: list[Task] = []
-        K = self.likelihood.n_outputs
+        earlier = options.earlier if starts is None else None
+        found = None if earlier is None else earlier.find_in(part, self.source.n_targets)
+        problems, K = [], self.likelihood.n_outputs
         for output, problem in enumerate(self.problems):
-            problem = replace(
-                problem, design=rows, order=order, prior=prior, prior_b=b,
-                bias=bias, start=None if starts is None else starts[output],
-                target=source.move_to_device(problem.target), weights=source.move_to_device(problem.weights),
-            )  # fmt: skip
+            start = None if starts is None else starts[output]
+            problem = replace(problem, design=design, order=order, prior=prior, prior_b=b, bias=bias, start=start)
             if found is not None:
                 start = _start_from(problem, found[0], found[1][output * K : (output + 1) * K])
                 problem = replace(problem, start=start)
-            tasks.append(partial(self._fit_output, output, solver, problem, part if first else None, whole))
-        return tasks
+            problems.append(problem)
+        return problems
 
-    def _fit_output(
-        self, output: int, solver: Any, problem: LaplaceProblem, part: Any | None, whole: bool
-    ) -> LaplaceFit:
+    def _fit_output(self, output: int, problem: LaplaceProblem, part: Basis) -> LaplaceFit:
         share = share_of_work(output, len(self.problems))
         with one_thread(), share, stage("search", shift=problem.shift):
-            if part is not None and problem.start is None:
-                start = self._coarse_to_fine_start(output, problem, part, whole)
-                problem = problem if start is None else replace(problem, start=start)
-            result = solve_laplace(solver, problem, self.options.max_iter, int(self.options.logs_steps))
+            result = solve_laplace(self.options.solver, problem, self.options.max_iter, int(self.options.logs_steps))
         return LaplaceFit(result, problem)
+
+    def _refit(self, fits: list[LaplaceFit], part: Basis, samples: Samples) -> list[LaplaceFit]:
+        """The fits to a draw with precisions, weights and evidence of all rows."""
+        K = self.likelihood.n_outputs
+        return [replace_posterior(fit, refit(fit, part, samples, output, K)) for output, fit in enumerate(fits)]
 
     def renumber(self, model: tuple, to: np.ndarray, n_atoms: int, n_new: int) -> tuple:
         return model[0] // n_atoms * n_new + to[model[0] % n_atoms], model[1]
@@ -290,70 +245,6 @@ class LaplaceSearch(Search):
                 for model, (target, weights) in zip(found, columns, strict=True)
             ]
         return {"predictors": [], "classifier": LatentClasses(tuple(found), self.averaged)}
-
-    # A search on few rows first, then on more -----------------------------------------------------------------------
-
-    def _coarse_to_fine_start(self, output: int, problem: LaplaceProblem, part: Any, whole: bool) -> tuple | None:
-        """A model to start from (units, precisions), found on a few of many rows; None for few rows."""
-        solver, n_rows, M = self.options.solver, self.source.n_rows, part.n_atoms
-        if n_rows <= MIN_ROWS_TO_SUBSAMPLE or not isinstance(solver, Sequential):
-            return None
-        start: Entries | None = None
-        for size in subsample_sizes(n_rows):
-            few = self.source.subsample(part, size, whole)
-            found = None if few is None else self._fit_subsample(output, problem, few, start, solver)
-            if few is None or found is None:
-                break
-            start, solver = (found[0], few.atoms[found[1]], found[2]), without_restarts(solver)
-        if start is None:
-            return None
-        scale = problem.design.scale[start[1]]
-        kept = scale > 0.0
-        return (start[0] * M + start[1])[kept], (start[2] / np.where(kept, scale, 1.0) ** 2)[kept]
-
-    def _fit_subsample(
-        self, output: int, problem: LaplaceProblem, few: Subsample, start: Entries | None, solver: Sequential
-    ) -> Entries | None:
-        """A model found on a few rows, which may begin with one found on fewer.
-
-        It is found in the memory of the models of all rows, which come later: None where the dictionary does not fit.
-        """
-        n_atoms = few.basis.n_atoms
-        least = 0.0 if len(few.X) > SUBSAMPLE_ROWS else 7.0 * SUBSAMPLE_ROWS * n_atoms
-        design = scan_design(few.basis, few.X, memory=max(MODEL_BYTES_PER_ROW * self.source.n_rows, least))
-        if design is None:
-            return None
-        given = None
-        if start is not None:
-            outputs, atoms, alpha = _among(few.atoms, start)
-            given = outputs * n_atoms + atoms, alpha / design.scale[atoms] ** 2
-        fewer = self._on_rows(problem, output, few.targets, few.weights)
-        bias = n_atoms - 1 if self.options.fit_intercept else -1
-        order = content_ranks(few.basis, design.scale)
-        fewer = replace(fewer, design=design, shift=0.0, order=order, start=given, bias=bias)
-        state = solve_laplace(solver, fewer, self.options.max_iter).state
-        outputs, own = state.active // n_atoms, state.active % n_atoms
-        return outputs, own, state.posterior.alpha[:: problem.per_unit] * design.scale[own] ** 2
-
-
-def subsample_sizes(n_rows: int) -> list[int]:
-    """How many rows the searches before that of all have.
-
-    >>> subsample_sizes(30_000), subsample_sizes(100_000)
-    ([4000], [4000, 20000])
-    """
-    sizes = [SUBSAMPLE_ROWS]
-    while sizes[-1] * SUBSAMPLE_GROWTH**2 <= n_rows:
-        sizes.append(sizes[-1] * SUBSAMPLE_GROWTH)
-    return sizes
-
-
-def _among(atoms: np.ndarray, start: Entries) -> Entries:
-    """A model with its atoms as places among those given (M,), without those that are not there."""
-    order = np.argsort(atoms)
-    place = order[np.minimum(np.searchsorted(atoms, start[1], sorter=order), len(atoms) - 1)]
-    there = atoms[place] == start[1]
-    return start[0][there], place[there], start[2][there]
 
 
 def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

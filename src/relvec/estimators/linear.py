@@ -107,7 +107,7 @@ class SparseBayesianClassifier(MachineClassifier):
     intercept_ : the constant, a float or (K,).
     selected_, gain_ : which columns are in the model, and the nats of log evidence that each of them is worth.
     weights_, alpha_, gamma_, covariance_, basis_, atoms_ : of the columns in the model and the constant.
-    log_marginal_likelihood_, certificate_, status_, n_iter_, history_, n_candidates_, n_subsets_
+    log_marginal_likelihood_, certificate_, status_, n_iter_, history_, n_candidates_
         As in `RelevanceVectorClassifier`.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).

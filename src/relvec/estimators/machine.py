@@ -20,7 +20,6 @@ from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
 from relvec.estimators.sources.regression import RegressionRows
-from relvec.estimators.sources.summary import can_be_summed
 from relvec.estimators.sparse import fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
@@ -53,7 +52,7 @@ class Machine(BaseModel):
         """Set the attributes that regressors and classifiers have in common; drop those that this fit has not."""
         self._copy_common(fitted)
         self.basis_, self.atoms_ = fitted.basis, fitted.basis.labels()
-        self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
+        self.n_candidates_ = fitted.n_candidates
         on_rows = {
             "centres_": fitted.centres,
             "relevance_": fitted.relevance,
@@ -86,8 +85,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
         if options.predictive is not None and given["likelihood"] == "student-t":
             raise ValueError("Student-t noise has no augmented distribution, whose variances would be taken for noise: "
                              "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
-        summed = not counts and can_be_summed(options)
-        source = self._regression_source(options, X, y, sample_weight, groups, counts=counts, summed=summed)
+        source = self._regression_source(options, X, y, sample_weight, groups, counts=counts)
         if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
             self._set_fitted(fit_sparse_model(options, source))
         else:
@@ -177,7 +175,7 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
 def can_learn_dictionary(source: MemorySource) -> bool:
     """Whether rows are in memory here, in numbers whose squares have a double."""
     largest = max(np.abs(source.X).max(initial=0.0), np.abs(source.targets).max(initial=0.0))
-    return source.place is None and bool(largest < MAX_OF_PROCESS)
+    return bool(largest < MAX_OF_PROCESS)
 
 
 def _search_for_counts(source: Any) -> Callable:

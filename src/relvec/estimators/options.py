@@ -16,7 +16,6 @@ from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.kernels import as_kernel, has_width
-from relvec.runtime.arrays import Array, to_host, unique_rows
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import memory_bytes
 from relvec.solvers import EM, MacKay, Sequential, Solver, Stepwise, as_solver
@@ -229,19 +228,15 @@ class MachineOptions(FitOptions):
         rule = self.width_rule(n_features) or ("scale" if self.width == "auto" else self.width)
         return GRVM_WIDTHS.get(rule, rule)
 
-    def dictionary(self, n_features: int, on_device: Array | None = None) -> Concat:
-        """The candidates before they know their rows, but for those on a device: kernel, basis, bias in this order."""
+    def dictionary(self, n_features: int) -> Concat:
+        """The candidates before they know their rows: kernel, basis, bias in this order."""
         self._check_dictionary()
         parts: list[Basis] = []
         if self.precomputed:
             parts.append(Precomputed())
         elif self.kernel is not None:
             kernel = as_kernel(self.kernel, self._kernel_width(n_features))
-            if on_device is not None:
-                centres, first, _ = map(to_host, unique_rows(on_device))
-                parts.append(KernelBasis(kernel, centres.astype(np.float64, copy=False), centre_rows=first))
-            else:
-                parts.append(KernelBasis(kernel))
+            parts.append(KernelBasis(kernel))
         if self.basis is not None:
             parts.append(as_basis(self.basis))
         if self.fit_intercept:

@@ -16,13 +16,9 @@ from relvec.estimators.assemble import assemble, describe_widths, warn_unless_co
 from relvec.estimators.noise import fit_noise
 from relvec.estimators.options import GRVM_WIDTHS, MachineOptions
 from relvec.estimators.records import FittedRVM
-from relvec.estimators.sources import Sample, Source
+from relvec.estimators.sources import Sample, Source, machine_rows
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import TunedBasis, WidthProblem, tune_widths
-from relvec.runtime.machine import release_memory
-from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
-
-Task = Callable[[], Any]  # the search of one output
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +26,7 @@ class Found:
     """Fits of all outputs over one dictionary."""
 
     fits: list  # one for each output, `GaussianFit` or `LaplaceFit`
-    basis: Any  # the dictionary that their atoms are numbers of
-    # atoms that were candidates, and subsets that they were searched in
-    n_candidates: int
-    n_subsets: int = 1
+    basis: Basis  # the dictionary of candidates that their atoms are numbers of
     compression: Compression | None = None  # how the rows were reduced, or None
 
     @property
@@ -64,16 +57,8 @@ class Search(ABC):
         """The targets (`relvec.hyperparameters.targets.TargetEvidence`) on the rows of a sample."""
 
     @abstractmethod
-    def run(self, dictionary: Any, starts: list | None = None) -> Found:
+    def run(self, dictionary: Basis, starts: list | None = None) -> Found:
         """Maximise the evidence of every output over a dictionary, from models of it or from nothing."""
-
-    @abstractmethod
-    def tasks(self, part: Any, rows: Any, starts: list | None, first: bool, restarts: bool, whole: bool) -> list[Task]:
-        """The searches of all outputs over a dictionary, or a part of it, on its rows (or scan design)."""
-
-    @abstractmethod
-    def part_rows(self, part: Basis) -> Any:
-        """The rows (or scan design) of a part of a dictionary, for `tasks`."""
 
     @abstractmethod
     def renumber(self, model: Any, to: np.ndarray, n_atoms: int, n_new: int) -> Any:
@@ -82,14 +67,6 @@ class Search(ABC):
     @abstractmethod
     def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
         """Atoms of a model over n_atoms of them."""
-
-    def atoms_looked_at(self, dictionary: Any) -> int:
-        """How many atoms of a dictionary a look for the most promising may take in; 0 where there is none."""
-        return 0
-
-    def promising(self, fits: list, own: np.ndarray, dictionary: Any, atoms: np.ndarray, room: int) -> np.ndarray:
-        """At most ``room`` of the atoms, by which the fits to the atoms ``own`` would gain most."""
-        return atoms
 
     def without_interpolation(self, found: Found, learned: TunedBasis) -> Search | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
@@ -114,37 +91,18 @@ class Search(ABC):
     def label(self, output: int) -> str:
         """The name of an output in front of a warning."""
 
-    def in_subsets(self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True) -> Found:
-        """Fits over a dictionary that neither fits in memory nor is of low rank, in subsets of ``size`` atoms."""
-        M, part, rows, own = dictionary.n_atoms, dictionary, None, np.zeros(0, dtype=np.intp)
-        fits: list = []
-        given = [np.zeros(0, dtype=np.intp), *(self.atoms(s, M) for s in starts or [] if s is not None)]
+    def begin(self, dictionary: Basis, starts: list | None, atoms: np.ndarray | None) -> tuple[Basis, list | None]:
+        """The part of a dictionary that has the given atoms, None for all, and the models to start from over it."""
+        if atoms is None:
+            return dictionary, starts
+        place = np.full(dictionary.n_atoms, -1)
+        place[atoms] = np.arange(len(atoms))
+        own = starts and [s and self.renumber(s, place, dictionary.n_atoms, len(atoms)) for s in starts]
+        return dictionary.take(atoms), own
 
-        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
-            nonlocal fits, part, rows, starts, own
-            own = atoms
-            place = np.full(M, -1)
-            place[atoms] = np.arange(len(atoms))
-            part = dictionary.take(atoms)
-            local = starts and [s and self.renumber(s, place, M, len(atoms)) for s in starts]
-            before = [f.result.state.objective for f in fits]
-            fits, rows = [], None  # their dictionary goes before the next one comes
-            release_memory()
-            rows = self.part_rows(part)
-            fits = [task() for task in self.tasks(part, rows, local, first, restarts, False)]
-            objectives = [f.result.state.objective for f in fits]
-            gained = first or any(o > b + self.options.tol for o, b in zip(objectives, before, strict=True))
-            starts = [self.renumber(f.model, atoms, len(atoms), M) for f in fits]
-            active = np.concatenate([self.atoms(s, M) for s in starts])
-            return active, gained, any(cut_short(f.result) for f in fits)
-
-        def choose(atoms: np.ndarray, room: int) -> np.ndarray:
-            return self.promising(fits, own, dictionary, atoms, room)
-
-        n_seen = self.atoms_looked_at(dictionary)
-        seen, passes, complete = in_subsets(dictionary, size, np.concatenate(given), work, run, choose, n_seen)
-        fits = fits if complete else _incomplete(fits)
-        return Found(fits, part, seen, passes, getattr(rows, "compression", None))
+    def atoms_of(self, starts: list | None, n_atoms: int) -> np.ndarray:
+        """Atoms of the models to start from."""
+        return np.concatenate([np.zeros(0, np.intp), *(self.atoms(s, n_atoms) for s in starts or [] if s is not None)])
 
 
 def fit(
@@ -160,6 +118,7 @@ def fit(
     """
     if options.noise != "constant":
         return fit_noise(options, source, partial(fit, search_for=search_for))
+    source = machine_rows(source, options)
     basis, free = source.bind(options)
     if options.predictive is not None and not kernels_of(basis):
         raise ValueError("predictive='augmented' needs a kernel as a function of the inputs: use predictive='rvm' here")
@@ -168,32 +127,21 @@ def fit(
     learned = learn_widths(search, basis, free) if free.any() and search.varies else None
     if learned is not None:
         basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
-    dictionary = source.dictionary(basis)
-    source.check_solver(dictionary, options)
-    found = search.run(dictionary)
+    found = search.run(basis)
     if learned is not None and (again := search.without_interpolation(found, learned)) is not None:
         search = again
-        found = search.run(dictionary)
+        found = search.run(basis)
     placement = None
     if options.centres != "data" and search.can_move_centres:
         found, placement = move_centres(search, found)
-    if not source.has_all_candidates(found.basis):
-        found = replace(found, fits=_incomplete(found.fits))
-    small, fits = source.compact(found.basis, found.fits, options.fit_intercept)
-    for output, own in enumerate(fits):
+    for output, own in enumerate(found.fits):
         warn_unless_converged(own.result, options.tol, search.label(output))
-    widths = describe_widths(small, source.feature_variances())
     tuning = None if learned is None else learned.tuning
     rule = options.width_rule(source.n_features)
-    widths = describe_widths(small, source.feature_variances())
-    found = replace(found, fits=fits, basis=small)
+    widths = describe_widths(found.basis, source.feature_variances())
     return assemble(
         options, source, search, found, placement, tuning=tuning, width_rule=rule, theta=basis.theta, **widths
     )
-
-
-def _incomplete(fits: list) -> list:
-    return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
 
 
 def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:

@@ -17,7 +17,7 @@ from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.options import ProcessOptions
 from relvec.estimators.records import FittedProcess
-from relvec.estimators.sources import MemorySource, ProcessRows, Source
+from relvec.estimators.sources import MemorySource, ProcessRows, Source, process_rows
 from relvec.gaussian_process import ProcessPredictor, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
 from relvec.gaussian_process.classes.fit import vector_row_bytes
@@ -60,7 +60,7 @@ SENSITIVITY_ROWS = 300
 def fit_processes(options: ProcessOptions, source: Source) -> FittedProcess:
     """Fit a process to each output, with one choice of kernel for all."""
     with one_thread(), stage("process"):  # long products take all of them
-        rows = source.process_rows(options)
+        rows = process_rows(source, options)
         check_sizes(rows.X, rows.targets)
         processes = _fit_outputs(options, rows)
     for output, process in enumerate(processes):

@@ -144,7 +144,7 @@ class FittedRVM(Fitted):
     certificate, n_iter : (F,).
     history : (F) the steps of each search.
     relevance_vectors : (r, d) the training rows that kernels are centred on; None where X holds kernel values.
-    n_candidates, n_subsets, compression, tuning : see the estimators.
+    n_candidates, compression, tuning : see the estimators.
     choices : how dictionary and size of each output were chosen by rows held out; None where they were given.
     placement : how well the data place moved centres, or None.
     theta : (p,) logarithms of the parameters of all kernels of the dictionary.
@@ -174,7 +174,6 @@ class FittedRVM(Fitted):
     history: list[np.ndarray]
     relevance_vectors: np.ndarray | None
     n_candidates: int
-    n_subsets: int = 1
     compression: Compression | None = None
     placement: Placement | None = None
     tuning: Any = None

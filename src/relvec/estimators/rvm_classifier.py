@@ -67,7 +67,7 @@ class RelevanceVectorClassifier(MachineClassifier):
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
         dictionary of M functions. Lists of K, or (K,), for "ovr".
-    kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_, n_subsets_
+    kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_
         As in `RelevanceVectorRegressor`.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).

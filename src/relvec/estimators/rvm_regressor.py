@@ -85,7 +85,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     coef_ : (n_features,) slopes; only for a linear model.
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
-    n_candidates_, n_subsets_ : candidates, and the subsets they were searched in.
+    n_candidates_ : functions that were candidates.
     compression_ : how rows were compressed; only where they were.
     calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

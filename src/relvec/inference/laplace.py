@@ -17,7 +17,6 @@ from scipy.linalg import lapack
 from relvec.inference.laplace_posterior import PosteriorOnRows, latent
 from relvec.inference.likelihoods import Likelihood, complement
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_ridge, inverse_triangular
-from relvec.runtime.arrays import Array, is_device_array, like, namespace, take, to_host
 
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
 _MOST_APPROACH, _MEMORY = 60, 20
@@ -57,8 +56,7 @@ def laplace(
     start : (k,) weights to start from; zeros by default.
     outputs : (k,) output of each weight, for K > 1.
     guess : (k, j) with a covariance guess guess' like the one at the mode. Where there are many weights of several
-        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only;
-        not on a device, where the Hessian is soon formed.
+        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only.
 
     Examples
     --------
@@ -73,7 +71,7 @@ def laplace(
     weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
     rows = _Here(weighting.scale_columns(Phi), t, weights, likelihood, weighting.own)
     point = weighting.begin(rows, start)
-    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_device_array(Phi):
+    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY:
         point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
     point, U = newton(rows, point)
     mean, root = weighting.in_given_order(point.v, U)
@@ -95,10 +93,10 @@ class Weighting:
         ends = np.searchsorted(outputs[order], np.arange(n_outputs + 1))
         return cls(order, [slice(i, j) for i, j in pairwise(ends.tolist())], 1.0 / np.sqrt(alpha[order]))
 
-    def scale_columns(self, Phi: Array) -> Array:
+    def scale_columns(self, Phi: np.ndarray) -> np.ndarray:
         """X = Phi A^-1/2 (n, k)."""
-        X = Phi if len(self.own) == 1 else take(Phi, self.order, 1)
-        return X * like(X, self.spread) if is_device_array(X) else np.multiply(X, self.spread, order="F")
+        X = Phi if len(self.own) == 1 else Phi[:, self.order]
+        return np.multiply(X, self.spread, order="F")
 
     def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
         """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
@@ -142,7 +140,7 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Here:
-    """Rows X (n, k) on this machine or its device."""
+    """Rows X (n, k) in memory."""
 
     X: np.ndarray
     t: np.ndarray
@@ -249,14 +247,12 @@ def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], 
 def pull_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
     if r.ndim == 1:
-        return to_host(X.T @ r)
-    return to_host(namespace(X).concat([X[:, i].T @ r[:, a] for a, i in enumerate(own)]))
+        return X.T @ r
+    return np.concatenate([X[:, i].T @ r[:, a] for a, i in enumerate(own)])
 
 
-def _factor(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
+def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
-    if is_device_array(X):
-        return _factor_on_device(X, W, weights, own)
     if W.ndim == 1:
         return factor_ridge(curvature_root(X, W, weights, own))
     return factor_curvature(curvature_gram(X, W, weights, own), lambda: curvature_root(X, W, weights, own))
@@ -291,39 +287,17 @@ def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[
     return G
 
 
-def curvature_root(X: Array, W: Array, weights: Array, own: list[slice]) -> Array:
+def curvature_root(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Rows F, (n, k) for one output and (n K, k) for K, with F'F = X'B X."""
-    xp = namespace(X)
     if W.ndim == 1:
-        return xp.sqrt(W)[:, None] * X
+        return np.sqrt(W)[:, None] * X
     # T01 eq. (28): B = diag(p) - pp' = S'S with S_ac = p_a^1/2 (delta_ac - p_c), as the p of a row sum to one
     outputs = _outputs(own)
-    Q, P, root = take(complement(W), outputs, 1), take(W, outputs, 1), xp.sqrt(weights[:, None] * W)
-    same = [like(X, (outputs == a).astype(float)) for a in range(len(own))]
-    return xp.concat([(same[a] * Q - (1.0 - same[a]) * P) * X * root[:, a : a + 1] for a in range(len(own))])
+    Q, P, root = complement(W)[:, outputs], W[:, outputs], np.sqrt(weights[:, None] * W)
+    same = [(outputs == a).astype(float) for a in range(len(own))]
+    return np.concatenate([(same[a] * Q - (1.0 - same[a]) * P) * X * root[:, a : a + 1] for a in range(len(own))])
 
 
 def _outputs(own: list[slice]) -> np.ndarray:
     """The output of each weight (k,)."""
     return np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
-
-
-def ridge_on_device(X: Array) -> np.ndarray:
-    """`factor_ridge` of X (n, k) on a device."""
-    return factor_curvature(to_host(X.T @ X).astype(float), lambda: _triangle(X))
-
-
-def _triangle(X: Array) -> np.ndarray:
-    """R (k, k) with R'R = X'X, of rows X (n, k) on a device."""
-    return to_host(namespace(X).linalg.qr(X, mode="reduced").R).astype(float)
-
-
-def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
-    if W.ndim == 1:
-        return ridge_on_device(curvature_root(X, W, weights, own))
-    xp, outputs = namespace(X), _outputs(own)
-    P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
-    Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(complement(W), outputs, 1)))
-    between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
-    gram = np.where(outputs[:, None] == outputs, within, -between)
-    return factor_curvature(gram, lambda: _triangle(curvature_root(X, W, weights, own)))

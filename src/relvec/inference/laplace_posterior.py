@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from relvec.inference.likelihoods import Likelihood
-from relvec.runtime.arrays import dots, like, namespace, squares, take, to_host
+from relvec.runtime.arrays import dots, squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,28 +142,26 @@ class PosteriorOnRows(LaplacePosterior):
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df; ``root`` as in `slopes`."""
         Phi, root = self.Phi, self.root if root is None else root
         if likelihood.n_outputs == 1:
-            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ like(Phi, root), 1))
+            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ root, 1))
         covariance = root @ root.T
         # H_n p_n from one product with Sigma: (H p)_a = sum over the weights i of a of Phi_i (sum_j Sigma_ij Phi_j p)
-        mixed = (Phi * take(self.W, self.outputs, 1)) @ like(Phi, covariance)
-        own = [(i, take(Phi, i, 1)) for i in self._own(likelihood)]
-        stack = namespace(Phi).stack
-        h = stack([dots(part @ like(Phi, covariance[np.ix_(i, i)]), part) for i, part in own], axis=1)
-        hp = stack([dots(take(mixed, i, 1), part) for i, part in own], axis=1)
+        mixed = (Phi * self.W[:, self.outputs]) @ covariance
+        own = [(i, Phi[:, i]) for i in self._own(likelihood)]
+        h = np.stack([dots(part @ covariance[np.ix_(i, i)], part) for i, part in own], axis=1)
+        hp = np.stack([dots(mixed[:, i], part) for i, part in own], axis=1)
         return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, h, hp)
 
     def _back(self, r: np.ndarray, likelihood: Likelihood) -> np.ndarray:
         """Phi'r (k,), each weight with the part of its own output."""
         g = np.empty(len(self.alpha))
         for a, i in enumerate(self._own(likelihood)):
-            g[i] = to_host(self.Phi.T @ r if r.ndim == 1 else take(self.Phi, i, 1).T @ r[:, a])
+            g[i] = self.Phi.T @ r if r.ndim == 1 else self.Phi[:, i].T @ r[:, a]
         return g
 
 
 def latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
     """Latent function f = X v, output by output."""
-    v = like(X, v)
-    return X @ v if len(own) == 1 else namespace(X).stack([X[:, i] @ v[i] for i in own], axis=1)
+    return X @ v if len(own) == 1 else np.stack([X[:, i] @ v[i] for i in own], axis=1)
 
 
 def apply_curvature(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:

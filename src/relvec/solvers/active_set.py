@@ -97,7 +97,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
             not ended
             and solver.restarts
             and len(active) > _MAX_PART_SHARE * len(part)
-            and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.max_dense_atoms)
+            and len(part) < 0.5 * len(problem.order)
         ):
             part = np.union1d(_first_part(problem, 4 * len(part)), active)
             continue
@@ -109,10 +109,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         largest = max(promised, state.largest_gain)
         done = ended or largest <= problem.tolerance(len(active))
         if done or (tol == problem.tol and (not entering.size or refuted > _MAX_REFUTED_ROUNDS)):
-            if ended or not problem.design.norm_error:
-                break
-            problem, entering = replace(problem, design=problem.design.with_exact_norms()), active  # the last rounds
-            largest, refuted = np.inf, 0
+            break
         if tol > problem.tol and (largest <= 10.0 * tol or refuted > _MAX_REFUTED_ROUNDS):
             tol, refuted, pool = problem.tol, 0, part
         pool = np.union1d(pool, entering)
@@ -165,12 +162,9 @@ def _restrict(problem: Problem, part: np.ndarray, start: Start | None, tol: floa
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
-    design, target, outside = problem.design.restrict(part, problem.target, problem.target_norm2_outside)
     return replace(
         problem,
-        design=design,
-        target=target,
-        target_norm2_outside=outside,
+        design=problem.design.subset(part),
         order=problem.order[part],
         bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
         essential=np.zeros(0, dtype=np.intp),
@@ -198,7 +192,7 @@ def _propose(
     more = _LONG_SCAN_FACTOR if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
     task = ScanTask(model.full_posterior, active, np.union1d(active, seen), exchanging and len(active) > 0,
                     more * _MAX_ADDITIONS, more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)),
-                    problem.design.norm_error, problem.bias, near_copy_price(problem.n_units))  # fmt: skip
+                    problem.bias, near_copy_price(problem.n_units))  # fmt: skip
     best = task.best(problem.design.scan(model.core.frame.directions, task, task.combine))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.design.dispatch import is_dask
+from relvec.design.readers import is_dask
 
 
 def predict_lazily(

@@ -1,12 +1,11 @@
-"""Where the rows of a fit are: in memory, on disk, summed up, or with the workers of Dask (`sources.dask`)."""
+"""Where the rows of a fit are: in memory, in the columns of a sparse matrix, or in blocks anywhere."""
 
-from relvec.estimators.sources.base import GaussianSource, LaplaceSource, ProcessRows, Sample, Source, Subsample
-from relvec.estimators.sources.disk import DiskSource
+from relvec.estimators.sources.base import ProcessRows, Sample, Source
+from relvec.estimators.sources.large import LargeSource, draw_size, machine_rows, process_rows
 from relvec.estimators.sources.memory import MemorySource
 from relvec.estimators.sources.sparse import SparseSource
-from relvec.estimators.sources.summary import SummarySource
 
 __all__ = [
-    "DiskSource", "GaussianSource", "LaplaceSource", "MemorySource", "ProcessRows", "Sample", "Source", "SparseSource",
-    "Subsample", "SummarySource",
+    "LargeSource", "MemorySource", "ProcessRows", "Sample", "Source", "SparseSource", "draw_size", "machine_rows",
+    "process_rows",
 ]  # fmt: skip

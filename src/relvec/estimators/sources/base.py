@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
-from relvec import design
-from relvec.basis import Basis, content_ranks, even_draw, row_hash64
-from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
-from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
+from relvec.basis import Basis, row_hash64
+from relvec.design import LaplaceDesign, Rows, Samples
+from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
 from relvec.inference.priors import GammaPrior
-from relvec.runtime.arrays import Array, to_host
+from relvec.runtime.arrays import to_host
 
-DRAWN_ROWS = 20_000  # rows that the process of a larger table is learned from, and its vectors are chosen among
-MIN_DRAWN_ROWS = 1000  # however little memory there is
-BYTES_PER_DRAWN_ROW, BYTES_PER_DRAWN_NUMBER = 8192, 40  # while vectors are chosen in blocks of 64; copies of the rows
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: its precisions would vanish beside those of the data
+Part = np.ndarray | None  # (m,) the atoms of a dictionary that are candidates, None for all
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,23 +32,6 @@ class Sample:
     within: np.ndarray  # (n, q) weighted squares of the targets of merged rows about their mean
     weights: np.ndarray  # (n,) their (total) weights
     complete: bool = True  # whether these are all rows of the fit
-
-
-@dataclass(frozen=True, eq=False)
-class Subsample:
-    """A draw of rows by content with the atoms of a dictionary that belong to it.
-
-    Attributes
-    ----------
-    atoms : (m,) their numbers in the dictionary; basis : these atoms.
-    X, targets, weights : (k, d), (k, q), (k,) the rows, equal ones merged.
-    """
-
-    atoms: np.ndarray
-    basis: Basis
-    X: np.ndarray
-    targets: np.ndarray
-    weights: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,23 +59,6 @@ class ProcessRows:
         return len(self.X) if self.table is None else self.table.draw.seen
 
 
-def draw_process_rows(
-    samples: Samples, memory: float, place: Array | None = None, groups: np.ndarray | None = None
-) -> ProcessRows:
-    """Return a draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
-    a_row = BYTES_PER_DRAWN_ROW + BYTES_PER_DRAWN_NUMBER * samples.n_features
-    size = min(DRAWN_ROWS, max(int(memory / a_row), MIN_DRAWN_ROWS))
-    drawn = design.draw_rows(samples, size)
-    if groups is not None and len(drawn.rows) == size:
-        raise ValueError(
-            f"groups can be held out of a process of less than {size:,} distinct rows, from which it is learned as a "
-            "whole: leave rows out, raise memory_limit, or fit RelevanceVectorRegressor"
-        )
-    own = None if groups is None else groups[drawn.rows]
-    table = DrawnSamples(samples, drawn, memory, place, own)
-    return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
-
-
 class Source(ABC):
     """The rows of a fit with a positive weight, wherever they are."""
 
@@ -107,10 +68,6 @@ class Source(ABC):
     n_features: int
     n_targets: int
     weight: float  # sum of their weights
-
-    def process_rows(self, options: ProcessOptions) -> ProcessRows:
-        """The rows as a process needs them; refused where no process can be fitted to such rows."""
-        raise ValueError("a process needs dense rows: give X as an array, or fit a linear model to the sparse columns")
 
     @abstractmethod
     def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
@@ -124,123 +81,53 @@ class Source(ABC):
         """The same rows, where widths are to be learned: copies of a row and its weight must be the same to the fit."""
         return self
 
-    def dictionary(self, basis: Basis) -> Any:
-        """The dictionary that is searched, for one that `bind` gave, with its widths learned."""
-        return basis
-
     @abstractmethod
     def feature_variances(self) -> np.ndarray:
         """Numbers in proportion to the weighted variances of the features (d,)."""
 
     @abstractmethod
-    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+    def take(self, rows: np.ndarray) -> np.ndarray:
         """Rows (k, d) of X by the numbers (k,) that a fitted dictionary has for them."""
-
-    def ordering(self, dictionary: Any, scale: Any) -> tuple[Any, Callable[[int], np.ndarray], np.ndarray]:
-        """Ranks (M,) of the atoms by content, an even draw of them, and the atoms that stand on no row."""
-        return content_ranks(dictionary, scale), even_draw(dictionary), np.flatnonzero(dictionary.rows < 0)
-
-    def compact(self, dictionary: Any, fits: list, keep_last: bool) -> tuple[Basis, list]:
-        """A dictionary that can be kept, and the fits over it."""
-        return dictionary, fits
-
-    def has_all_candidates(self, basis: Basis) -> bool:
-        """Whether every row could be a centre of a dictionary."""
-        return True
-
-    def check_solver(self, dictionary: Any, options: MachineOptions) -> None:  # noqa: B027
-        """Refuse a solver that cannot search a dictionary on these rows."""
 
     def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
         """Bytes that the memory limit leaves besides so many numbers, and bytes, for each row held in memory."""
         return options.memory
 
-
-class GaussianSource(Source):
-    """Rows with targets under Gaussian noise."""
+    # Gaussian noise
 
     @abstractmethod
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:
         """Root mean square (1 for zeros) and relative variance (0 where constant to rounding) of each target (q,)."""
 
     @abstractmethod
-    def in_units(self, units: np.ndarray) -> GaussianSource:
+    def in_units(self, units: np.ndarray) -> Source:
         """The same rows with targets divided by units (q,)."""
 
     @abstractmethod
-    def rows(self, dictionary: Any, memory: float) -> Rows | None:
-        """The dictionary on the rows, compressed where it pays; None where it is too long for the memory."""
+    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, Rows]:
+        """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows."""
 
     @abstractmethod
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        """A short dictionary on the rows, reduced to its atoms."""
-
-    @abstractmethod
-    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+    def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         """Uncompressed columns of some atoms over their scale and a target: the k + 1 rows of a QR factorisation."""
 
+    # Classes and counts
 
-class SourceOfColumns(GaussianSource):
-    """Rows of a dictionary that stands on none of them: no row is kept, no width learned, and nothing compressed."""
-
-    def sample(self, basis: Basis) -> Sample:
-        nothing = np.zeros((0, self.n_targets))
-        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
-
-    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
-        return np.zeros((0, self.n_features))
-
-    @abstractmethod
-    def rows(self, dictionary: Any, memory: float) -> Rows:
-        """The dictionary on the rows, or on as many coordinates."""
-
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return self.rows(basis, memory)
-
-    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
-        rows = self.rows(dictionary, 0.0)
-        return rows.design.columns(active), rows.targets[:, output]
-
-
-class LaplaceSource(Source):
-    """Rows with classes or counts."""
-
-    def merged(self) -> LaplaceSource:
-        """The same rows, equal ones as one where that is possible."""
+    def merged(self) -> Source:
+        """The same rows in memory, equal ones as one; a draw of them where they are elsewhere or many."""
         return self
 
     @abstractmethod
-    def columns(self, output: int, K: int) -> tuple[Any, Any]:
-        """The target (n,) or (n, K) of an output of K functions, and weights (n,).
-
-        Where the rows are elsewhere, the columns of the target there and a factor for all weights.
-        """
+    def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
+        """The target (n,) or (n, K) of an output of K functions, and weights (n,)."""
 
     @abstractmethod
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
-        """The design of a dictionary, None where it is too long; and the dictionary, which may have become shorter."""
+    def scan(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, LaplaceDesign]:
+        """As `rows`, without weights."""
 
-    @abstractmethod
-    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
-        """The design of a part of a dictionary."""
-
-    @abstractmethod
-    def subset_atoms(self, memory: float) -> int:
-        """Atoms of the parts that a long dictionary is searched in."""
-
-    def restarts_in_subsets(self, memory: float) -> bool:
-        """Whether the models of a restart fit in memory where a dictionary is searched in parts."""
-        return True
-
-    def move_to_device(self, values: np.ndarray) -> Array:
-        """Values where the designs are."""
-        return values
-
-    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
-        """So many rows, drawn by content, with their atoms; None where a search on few rows does not help.
-
-        ``whole`` tells whether the dictionary is that of the fit, or a part of it.
-        """
+    @property
+    def all_samples(self) -> Samples | None:
+        """All rows in blocks, where `merged` gives a draw of them."""
         return None
 
 
@@ -262,17 +149,6 @@ def merge_targets(
 def take_rows(values: np.ndarray, used: np.ndarray) -> np.ndarray:
     """The rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
     return values if len(used) == len(values) else values[used]
-
-
-def model_columns(basis: Basis, scale: np.ndarray, output: int, block: Block) -> np.ndarray:
-    """The columns of a model over their scale (k,), and its target, on some rows."""
-    return np.column_stack([basis(block.X) / scale, block.targets[:, output]]) * block.root
-
-
-def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-    """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
-    R = tall_qr(samples, partial(model_columns, basis, scale, output))
-    return R[:, :-1], R[:, -1]
 
 
 def weighted_moments(t: np.ndarray, weights: np.ndarray, within: float = 0.0) -> tuple[float, float]:

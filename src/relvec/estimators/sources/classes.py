@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from relvec import design
 from relvec.estimators.base import MAX_WEIGHT_SUM_OF_COUNTS, BaseModel, check_weight_sum
-from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import MemorySource, Source, SparseSource
+from relvec.estimators.options import FitOptions, ProcessOptions
+from relvec.estimators.sources import LargeSource, MemorySource, Source, SparseSource, draw_size
 from relvec.estimators.sources.base import check_groups, check_labels, refuse_groups
-from relvec.runtime.arrays import device_of
+from relvec.runtime.machine import memory_left
+
+GATHERED_BYTES_PER_ROW = 12_800  # that a process of classes may take for a row of Dask that it is fitted to here
 
 
 class ClassRows(BaseModel):
@@ -31,24 +33,41 @@ class ClassRows(BaseModel):
             if design.is_dask(X):
                 refuse_groups(groups, "collections of Dask")
                 return self._dask_source(options, X, y, sample_weight)
-            X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
+            X, y, sample_weight, names = self._load(X, y, sample_weight, options)
             if design.is_sliced(X):
-                self._refuse_disk(X)
+                refuse_groups(groups, "rows on disk")
+                return self._disk_source(options, X, y, sample_weight, names)
         on_device = None
         if not in_columns:
             X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = self._validate(X, check_labels(y), accept_sparse="csc" if in_columns else False)
-        classes, label = sort_classes(y)
-        weights = self._weigh(y, self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS))
-        check_classes(classes, len(np.unique(label[weights > 0.0])))
-        self.classes_ = classes
-        groups = check_groups(groups, X.shape[0])
-        member = np.equal.outer(label, np.arange(len(classes))).astype(float)
-        targets, two = member[:, 1:] if len(classes) == 2 else member, len(classes) == 2
+        targets, weights = self._encode(y, self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS))
+        groups, two = check_groups(groups, X.shape[0]), len(self.classes_) == 2
         if in_columns:
             return SparseSource(X, targets, weights, two)
-        place = None if on_device is None else device_of(on_device)
-        return MemorySource(X, targets, weights, None, place, not options.precomputed, two, groups)
+        return MemorySource(X, targets, weights, on_device, not options.precomputed, two, groups)
+
+    def _encode(self, y: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the class of each label as ones (n, K), (n, 1) for the second of two, and weights; store classes."""
+        classes, label = sort_classes(y)
+        weights = self._weigh(y, weights)
+        check_classes(classes, len(np.unique(label[weights > 0.0])))
+        self.classes_ = classes
+        member = np.equal.outer(label, np.arange(len(classes))).astype(float)
+        return member[:, 1:] if len(classes) == 2 else member, weights
+
+    def _disk_source(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
+    ) -> LargeSource:
+        """Rows that stay on disk; their labels are in memory."""
+        options.check_elsewhere("rows on disk")
+        y = column_or_1d(check_labels(y))
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a label for every row")
+        targets, weights = self._encode(y, self._check_weights(sample_weight, y, MAX_WEIGHT_SUM_OF_COUNTS))
+        memory = memory_left(options.memory_limit, len(y), targets.shape[1] + 2)
+        self._store_features(int(X.shape[1]), names)
+        return LargeSource(design.LocalSamples(X, targets, weights), memory, len(self.classes_) == 2)
 
     def _weigh(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Sample weights (n,) times the weights of the classes."""
@@ -60,12 +79,12 @@ class ClassRows(BaseModel):
 
     def _dask_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> Source:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import DaskSource, are_brought_here
-
         options.check_elsewhere("collections of Dask")
         labels = design.align_labels(X, y)
         classes, counts = design.count_labels(labels, check_classification_targets)
-        if are_brought_here(int(counts.sum()), X.shape[1], options, gaussian=False):
+        n_rows, d = int(counts.sum()), X.shape[1]
+        process = isinstance(options, ProcessOptions) and GATHERED_BYTES_PER_ROW * n_rows + 8 * d * n_rows
+        if n_rows <= draw_size(options.memory, d) or 0 < process <= options.memory:
             return self._class_source(options, *design.gather(X, y, sample_weight))
         check_classes(classes)
         weights = sample_weight
@@ -76,7 +95,7 @@ class ClassRows(BaseModel):
         check_classes(classes, int(np.count_nonzero(samples.reduce(present_classes, np.logical_or))))
         self._store_features(samples.n_features, samples.names)
         self.classes_ = classes
-        return DaskSource(samples, gaussian=False)
+        return LargeSource(samples, options.memory, len(classes) == 2, statistics=samples.statistics)
 
 
 def sort_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

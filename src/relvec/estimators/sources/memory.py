@@ -1,24 +1,19 @@
-"""Rows in memory, on the host or on a device."""
+"""Rows in memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from relvec import design
-from relvec.basis import Basis, KernelBasis, leaves, numbers_per_entry, row_hash64
-from relvec.estimators.options import MAX_WHOLE_ROWS, FitOptions, MachineOptions, ProcessOptions
+from relvec.basis import Basis, KernelBasis, leaves
+from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.estimators.sources.base import (
-    GaussianSource,
-    LaplaceSource,
-    ProcessRows,
+    Part,
     Sample,
-    Subsample,
-    draw_process_rows,
-    exact_triangle,
+    Source,
     feature_variances,
     join_rows,
     merge_targets,
@@ -26,14 +21,16 @@ from relvec.estimators.sources.base import (
     take_rows,
     target_units,
 )
-from relvec.runtime.arrays import Array, Device, take, unique_rows
+from relvec.runtime.arrays import Array, unique_rows
 from relvec.runtime.machine import memory_left
 
-LOOK_NUMBERS = 500_000  # of a dictionary that is looked at, computed at once
+MAX_SCAN_NUMBERS = 16_000_000  # of a dictionary that classes and counts search: 800 candidates on 20,000 rows
+MIN_SCAN_ATOMS = 64  # candidates of theirs whatever the memory limit
+SCAN_BYTES = 10.0  # of a number of that dictionary
 
 
-class MemorySource(GaussianSource, LaplaceSource):
-    """Rows in memory, those of positive weight, with the same rows on a device where work is to be done there.
+class MemorySource(Source):
+    """Rows in memory, those of positive weight.
 
     Parameters
     ----------
@@ -41,7 +38,6 @@ class MemorySource(GaussianSource, LaplaceSource):
     targets : (N, q) float64.
     weights : (N,).
     on_device : X on a device, or None.
-    place : the device of classes and counts, or None.
     mergeable : whether equal rows are one row: not where X holds kernel values.
     single : see `Source`.
     groups : (N,) labels of the rows that are held out together, or None; kept as numbers, equal for equal rows.
@@ -49,7 +45,7 @@ class MemorySource(GaussianSource, LaplaceSource):
 
     def __init__(
         self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, on_device: Array | None = None,
-        place: Device | None = None, mergeable: bool = True, single: bool = True, groups: np.ndarray | None = None,
+        mergeable: bool = True, single: bool = True, groups: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         used = np.flatnonzero(weights > 0.0)
         self.given, self.given_weights = X, weights
@@ -57,7 +53,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.X, self.targets, self.weights = (take_rows(values, used) for values in (X, targets, weights))
         self.within: np.ndarray | None = None
         self.learns = False
-        self.on_device, self.place, self.mergeable, self.single = on_device, place, mergeable, single
+        self.on_device, self.mergeable, self.single = on_device, mergeable, single
         self.groups = None if groups is None else join_rows(groups[used], self.X)
         self._count()
 
@@ -66,10 +62,9 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.n_targets, self.weight = self.targets.shape[1], float(self.weights.sum())
 
     def _replace(self, **changes: Any) -> MemorySource:
-        """The same rows with some attributes changed; what was computed from them is forgotten, but for ``_groups``."""
-        computed = ("_samples", "used_on_device", "_by_content")
+        """The same rows with some attributes changed; their samples are made again."""
         other = object.__new__(MemorySource)
-        other.__dict__.update({k: v for k, v in vars(self).items() if k not in computed} | changes)
+        other.__dict__.update({k: v for k, v in vars(self).items() if k != "samples"} | changes)
         other._count()
         return other
 
@@ -81,23 +76,8 @@ class MemorySource(GaussianSource, LaplaceSource):
         """The same rows with other targets (n, q)."""
         return self._replace(targets=targets)
 
-    @property
-    def root(self) -> np.ndarray:
-        """Roots of the weights (n,)."""
-        return np.sqrt(self.weights)
-
-    def process_rows(self, options: ProcessOptions) -> ProcessRows:
-        if self.n_rows <= MAX_WHOLE_ROWS:
-            return ProcessRows(self.X, self.targets, self.weights, self.numbers, groups=self.groups)
-        rows = draw_process_rows(self._samples, options.memory, self.used_on_device, self.groups)
-        if rows.table is not None and self.used_on_device is not None:
-            samples = design.DeviceSamples(self.used_on_device, self.targets, self.weights)
-            rows = replace(rows, table=replace(rows.table, samples=samples))
-        return replace(rows, numbers=self.numbers[rows.numbers])
-
     def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
-        all_used = len(self.numbers) == len(self.given)
-        unbound = options.dictionary(self.n_features, self.on_device if all_used else None)
+        unbound = options.dictionary(self.n_features)
         return unbound.bind(self.given, self.given_weights, options.generator()), unbound.learned_mask(self.n_features)
 
     def sample(self, basis: Basis) -> Sample:
@@ -116,7 +96,7 @@ class MemorySource(GaussianSource, LaplaceSource):
     def feature_variances(self) -> np.ndarray:
         return feature_variances(self.given, self.given_weights)
 
-    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+    def take(self, rows: np.ndarray) -> np.ndarray:
         return self.given[rows]
 
     def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
@@ -129,30 +109,15 @@ class MemorySource(GaussianSource, LaplaceSource):
     def in_units(self, units: np.ndarray) -> MemorySource:
         return self._replace(targets=self.targets / units)
 
-    def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
-        return design.make_rows(
-            dictionary, self.X, self.targets, self.weights, memory=memory, on_device=self.used_on_device
-        )
-
     @cached_property
-    def used_on_device(self) -> Array | None:
-        """The rows of positive weight on the device, or None."""
-        if self.on_device is None or len(self.numbers) == len(self.given):
-            return self.on_device
-        return take(self.on_device, self.numbers)
-
-    @cached_property
-    def _samples(self) -> design.LocalSamples:
+    def samples(self) -> design.LocalSamples:
         return design.LocalSamples(self.X, self.targets, self.weights)
 
-    def gram(self, basis: Basis, memory: float) -> design.Rows:
-        return design.gram_rows(basis, self._samples, memory)
+    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, design.Rows]:
+        return design.reduce_rows(dictionary, self.samples, memory, keep)
 
-    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
-        if self.on_device is not None:
-            part, target = dictionary.take(active), self.targets[:, output]
-            return design.exact_columns(part, self.used_on_device, self.root, scale[active], target)
-        return exact_triangle(self._samples, dictionary.take(active), scale[active], output)
+    def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        return design.exact_triangle(self.samples, dictionary.take(active), scale[active], output)
 
     def merged(self) -> MemorySource:
         """In lexicographic order, equal rows as one: mean targets, summed weights, and the squares within."""
@@ -176,54 +141,14 @@ class MemorySource(GaussianSource, LaplaceSource):
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return output_target(self.targets, output, K), self.weights
 
-    def move_to_device(self, values: np.ndarray) -> Array:
-        return values if self.place is None else self.place.to_device(values)
-
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, design.LaplaceDesign | None]:
-        if self.place is not None:
-            return dictionary, design.device_scan_design(dictionary, self.place.to_device(self.X))
-        return dictionary, design.scan_design(dictionary, self.X, memory=memory)
-
-    def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
-        # a model of many functions and some new candidates may need more than the limit; `memory_left` has warned
-        needed = design.scan_bytes(self.n_rows, basis.n_atoms)
-        found = design.scan_design(basis, self.X, compression=False, memory=max(memory, needed))
-        assert found is not None
-        return found
-
-    def products(self, dictionary: Basis, atoms: np.ndarray, Y: np.ndarray, W: np.ndarray) -> tuple:
-        """Y'Phi (J, c) and W'Phi^2 (K, c) of atoms (c,), for Y (n, J) and W (n, K): in blocks, nothing is held."""
-        part, J = dictionary.take(atoms), Y.shape[1]
-        block_rows = max(int(LOOK_NUMBERS / (len(atoms) * numbers_per_entry(part))), 16)
-
-        def add_up(block: design.Block) -> np.ndarray:
-            Phi = part(block.X)
-            return np.vstack([block.targets[:, :J].T @ Phi, block.targets[:, J:].T @ Phi**2])
-
-        found = design.LocalSamples(self.X, np.hstack([Y, W]), None, block_rows).reduce(add_up, np.add)
-        return found[:J], found[J:]
-
-    def subset_atoms(self, memory: float) -> int:
-        return design.max_scan_atoms(self.n_rows, memory)
-
-    def restarts_in_subsets(self, memory: float) -> bool:
-        return memory > 4 * design.MODEL_BYTES_PER_ROW * self.n_rows  # the models of a restart are twice as large
-
-    @cached_property
-    def _by_content(self) -> np.ndarray:
-        """Numbers of the rows in an order that is as good as random, but decided by their content (n,)."""
-        return np.argsort(row_hash64(np.column_stack([np.zeros(self.n_rows), self.X])), kind="stable")
-
-    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
-        if self.place is not None:
-            return None
-        chosen = np.sort(self._by_content[:size])
-        part, own = design.kernel_on_training_rows(dictionary), np.zeros(0, dtype=np.intp)
-        if part is not None and part.centres is not None and np.array_equal(part.centres, self.X):
-            own = next(w for q, w in zip(dictionary.parts, dictionary.part_columns(), strict=True) if q is part)
-        drawn = own[chosen] if len(own) else np.random.default_rng(0).permutation(dictionary.n_atoms)[:size]
-        atoms = np.union1d(np.flatnonzero(dictionary.rows < 0), drawn)
-        return Subsample(atoms, dictionary.take(atoms), self.X[chosen], self.targets[chosen], self.weights[chosen])
+    def scan(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None
+    ) -> tuple[Part, design.LaplaceDesign]:
+        most = max(int(min(MAX_SCAN_NUMBERS, memory / SCAN_BYTES) / self.n_rows), MIN_SCAN_ATOMS)
+        if dictionary.n_atoms <= most or not np.any(dictionary.rows >= 0):
+            return None, design.dense_design(dictionary, self.X)
+        atoms = design.draw_atoms(dictionary, most, keep)
+        return atoms, design.dense_design(dictionary.take(atoms), self.X)
 
 
 def _centre_copies(basis: Basis) -> int:

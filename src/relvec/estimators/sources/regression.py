@@ -9,14 +9,14 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_consistent_length
 
-from relvec.design import Block, DaskSamples, gather, is_dask, is_sliced, summarise
+from relvec.design import Block, DaskSamples, LocalSamples, gather, is_dask, is_sliced
 from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS, BaseModel
 from relvec.estimators.gaussian import check_size
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import DiskSource, MemorySource, Source, SparseSource, SummarySource
+from relvec.estimators.sources import LargeSource, MemorySource, Source, SparseSource, draw_size
 from relvec.estimators.sources.base import check_groups, check_numbers, check_used, refuse_groups
 from relvec.inference.censored import as_ends
-from relvec.runtime.arrays import device_of
+from relvec.runtime.machine import memory_left
 
 MAX_COUNT = 1e15  # beyond, doubles soon skip some whole numbers
 
@@ -31,12 +31,11 @@ class RegressionRows(BaseModel):
 
     def _regression_source(
         self, options: FitOptions, X: Any, y: Any, sample_weight: Any, groups: Any = None, *, counts: bool = False,
-        censored: bool = False, summed: bool = False, passes: bool = False,
+        censored: bool = False, passes: bool = False,
     ) -> Source:  # fmt: skip
         """Return the rows, validated, as a source.
 
         counts, censored : whether targets are counts, or the ends of intervals.
-        summed : whether sums over the rows are all that the fit needs of them.
         passes : whether the fit reads rows on disk a few times only, so that they had better stay there.
         """
         if type(X) is not np.ndarray:
@@ -50,9 +49,7 @@ class RegressionRows(BaseModel):
             if is_sliced(X):
                 options.check_elsewhere("rows on disk")
                 refuse_groups(groups, "rows on disk")
-                if counts:
-                    self._refuse_disk(X)
-                return self._disk_source(options, X, y, sample_weight, names)
+                return self._disk_source(options, X, y, sample_weight, names, counts)
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = self._validate_ends(X, y) if censored else self._validate_targets(X, y)
         weights = self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS if counts else MAX_WEIGHT_SUM)
@@ -61,11 +58,7 @@ class RegressionRows(BaseModel):
         check_used(weights)
         labels = check_groups(groups, X.shape[0])
         targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
-        if summed:
-            basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())  # type: ignore[attr-defined]
-            return SummarySource(summarise(basis, X, targets, weights), single)
-        place = None if on_device is None else device_of(on_device)
-        source = MemorySource(X, targets, weights, on_device, place, not options.precomputed, single, labels)
+        source = MemorySource(X, targets, weights, on_device, not options.precomputed, single, labels)
         if counts:
             check_counts(are_counts(source.targets), some_counts(source))
         return source
@@ -92,32 +85,34 @@ class RegressionRows(BaseModel):
             check_counts(are_counts(y), some_counts(source))
         return source
 
-    def _disk_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None) -> Source:
+    def _disk_source(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None, counts: bool
+    ) -> Source:
         """Rows that stay on disk, validated."""
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         weights = self._check_weights(sample_weight, y)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
-        check_used(weights)
-        source = DiskSource(X, y.reshape(len(y), -1), weights, options.memory_limit, y.ndim == 1)
-        self._store_features(source.n_features, names)
-        return source
+        samples = LocalSamples(X, y.reshape(len(y), -1), weights)
+        if counts:
+            check_counts(are_counts(y), some_counts(samples))
+        memory = memory_left(options.memory_limit, samples.n_rows, samples.n_targets + 3)
+        self._store_features(samples.n_features, names)
+        return LargeSource(samples, memory, y.ndim == 1)
 
     def _dask_source(
         self, options: FitOptions, X: Any, y: Any, sample_weight: Any, counts: bool, censored: bool
     ) -> Source:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import DaskSource, are_brought_here
-
         options.check_elsewhere("collections of Dask")
         samples = DaskSamples(X, y, sample_weight)
-        if are_brought_here(samples.n_rows, samples.n_features, options, gaussian=not counts):
+        if samples.n_rows <= draw_size(options.memory, samples.n_features):
             gathered = gather(X, y, sample_weight)
             return self._regression_source(options, *gathered, counts=counts, censored=censored)
         if counts:
             check_counts(samples.reduce(holds_counts, and_), samples.reduce(some_counts, np.logical_or))
         self._store_features(samples.n_features, samples.names)
-        return DaskSource(samples, gaussian=not counts)
+        return LargeSource(samples, options.memory, samples.single, statistics=samples.statistics)
 
 
 def check_counts(whole: bool, some: np.ndarray) -> None:

@@ -9,16 +9,10 @@ import numpy as np
 from relvec import design
 from relvec.basis import Basis, input_columns
 from relvec.estimators.options import MachineOptions
-from relvec.estimators.sources.base import (
-    LaplaceSource,
-    SourceOfColumns,
-    merge_targets,
-    output_target,
-    target_units,
-)
+from relvec.estimators.sources.base import Part, Sample, Source, merge_targets, output_target, target_units
 
 
-class SparseSource(SourceOfColumns, LaplaceSource):
+class SparseSource(Source):
     """Rows X (N, d) in compressed sparse columns, those of positive weight, with targets (N, q) and weights (N,)."""
 
     def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, single: bool) -> None:
@@ -41,9 +35,20 @@ class SparseSource(SourceOfColumns, LaplaceSource):
     def in_units(self, units: np.ndarray) -> SparseSource:
         return SparseSource(self.X, self.targets / units, self.weights, self.single)
 
-    def rows(self, dictionary: Basis, memory: float) -> design.Rows:
+    def sample(self, basis: Basis) -> Sample:
+        nothing = np.zeros((0, self.n_targets))
+        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return np.zeros((0, self.n_features))
+
+    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, design.Rows]:
         targets = self.targets * np.sqrt(self.weights)[:, None]
-        return design.Rows(self._of(dictionary), targets, np.zeros(self.n_targets))
+        return None, design.Rows(self._of(dictionary), targets, np.zeros(self.n_targets))
+
+    def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        rows = self.rows(dictionary, 0.0)[1]
+        return rows.design.columns(active), rows.targets[:, output]
 
     def _of(self, dictionary: Basis, weighs_rows: bool = True) -> design.StandardisedDesign:
         columns = input_columns(dictionary)
@@ -70,11 +75,7 @@ class SparseSource(SourceOfColumns, LaplaceSource):
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return output_target(self.targets, output, K), self.weights
 
-    def scan(self, dictionary: Basis, memory: float) -> tuple[Basis, design.LaplaceDesign]:
-        return dictionary, self._of(dictionary, weighs_rows=False)
-
-    def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
-        return self.scan(basis, memory)[1]
-
-    def subset_atoms(self, memory: float) -> int:
-        return self.n_features + 1
+    def scan(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None
+    ) -> tuple[Part, design.LaplaceDesign]:
+        return None, self._of(dictionary, weighs_rows=False)

@@ -1,4 +1,4 @@
-"""Atoms of a long dictionary that are worth a look: a scan of its pieces, wherever they are."""
+"""Atoms of a long dictionary that are worth a look: a scan of its pieces."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from relvec.inference.evidence import (
     exchange_statistics,
     gain_add,
     gain_delete,
-    ratio_of_gain,
 )
-from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
 from relvec.runtime.machine import product
 from relvec.solvers._native.gaussian import COLLINEAR
 
@@ -25,7 +23,7 @@ _MAX_EXCHANGE_NUMBERS = 2_000_000  # held at once while exchanges are compared
 
 @dataclass(frozen=True, eq=False)
 class ScanTask:
-    """A look at pieces of the dictionary for a model of the atoms ``active``; it may run on another machine.
+    """A look at pieces of the dictionary for a model of the atoms ``active``.
 
     Columns that vanish offer nothing: their projections are zero.
     """
@@ -37,16 +35,13 @@ class ScanTask:
     max_additions: int
     max_exchanges: int  # for every atom of the model
     min_gain_nats: float  # additions that gain no more are not proposed
-    norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
     bias: int = -1  # the constant, of which no atom is a near-copy
     near_price: float = 0.0  # nats that a near-copy has to gain
 
-    def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
-        if is_device_array(projected):
-            return _candidates_on_device(self, int(atoms[0]), projected)
+    def __call__(self, atoms: np.ndarray, projected: np.ndarray) -> Candidates:
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
-        scan = S, Q, _ = self._statistics(projected, (1.0 + self.norm_error) * outside)
+        scan = S, Q, _ = self._statistics(projected, outside.astype(float))
         close = np.abs(product(self.units.T, projected[:-1])) > MAX_CORRELATION
         close[:, atoms == self.bias] = False
         crowd = close.sum(axis=0)
@@ -87,54 +82,6 @@ class ScanTask:
         """The best of two pieces."""
         columns = (np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
         return self.best(Candidates(max(a.largest, b.largest), *columns))
-
-
-def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candidates:
-    """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
-    p, beta = task.posterior, float(task.posterior.beta)
-    xp, b = namespace(projected), projected.shape[1]
-    P = projected[:-1, :].T
-    T = P @ like(P, p.leverage)
-    Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
-    S = 1.0 - squares(T, 1)
-    first, end = np.searchsorted(task.closed, (start, start + b))
-    open_ = np.ones(b)
-    open_[task.closed[first:end] - start] = 0.0
-    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
-    near_ratio = ratio_of_gain(task.near_price)
-    close = xp.abs(P @ like(P, task.units)) > MAX_CORRELATION
-    if start <= task.bias < start + b:
-        close[task.bias - start, :] = False
-    close = xp.astype(close, S.dtype)
-    crowd = xp.sum(close, axis=1)
-    alone = xp.where((crowd > 0.5) & (Q * Q <= near_ratio * S), xp.zeros_like(S), S)
-    atoms, S_top, Q_top = _best_ratios(alone[:, None], Q[:, None], alone[:, None], task.max_additions)
-    gains = gain_add(S_top, Q_top)[:, 0]
-    named = gains > task.min_gain_nats
-    found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
-    if task.exchanging:
-        cross = T @ like(P, np.sqrt(beta) * p.root.T)
-        S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
-        near = (crowd[:, None] - close > 0.5) & (Q_out.T * Q_out.T <= near_ratio * S_out.T)
-        allowed = xp.where(near, xp.zeros_like(close), S[:, None] + xp.zeros_like(close))
-        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, allowed, task.max_exchanges)
-        gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _MIN_EXCHANGE_GAIN_NATS))
-        found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
-    return found
-
-
-def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]:
-    """Places (few, j) of the largest Q^2 / S of every column (b, j), with which the gain rises, and their S and Q.
-
-    Where ``known`` is not positive an atom is left out, with S = 0.
-    """
-    xp = namespace(S)
-    good = (known > 0.0) & (S > 0.0)
-    S = xp.where(good, S, xp.zeros_like(S))
-    at = largest_indices(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
-    found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
-    return [to_host(at), *(to_host(column).astype(float) for column in found)]
 
 
 @dataclass(frozen=True)

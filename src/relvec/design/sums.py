@@ -1,0 +1,247 @@
+"""A problem in memory from many rows (regression): sums over blocks of rows, wherever these are.
+
+Regression depends on the data only through Phi'Phi, Phi't, t't and N. Where Phi = A C with A (N, c), the factorisation
+A = Q R turns the dictionary into c rows, and the target into as many coordinates plus the length it has outside them;
+nothing else changes. For a positive definite kernel A has the kernel at a few pivots Z, from a partial Cholesky
+factorisation K(Z', Z') ~= F F' on the centres; otherwise it has the functions themselves, as many as there is time for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import blas, lapack, qr, solve_triangular
+
+from relvec.basis import Basis, Concat, even_draw, numbers_per_entry
+from relvec.design.base import Compression, Rows
+from relvec.design.cholesky import TOLERANCE, Factor, kernel_on_training_rows, partial_cholesky
+from relvec.design.dense import DenseDesign
+from relvec.design.samples import Block, LocalSamples, Samples
+from relvec.runtime.arrays import Array, like, namespace, squares, to_host
+from relvec.runtime.machine import n_threads
+
+DEFAULT_MEMORY = 4e9  # bytes
+MAX_WHOLE_ROWS = 20_000  # rows that may be a problem in memory by themselves; of more as many are drawn
+MIN_ROWS_TO_COMPRESS = 512  # distinct rows: below, the dense matrix is as fast
+MAX_RANK_SHARE = 0.4  # of the centres: above, the matrix is as small
+MAX_PASS_MULTIPLICATIONS = 1.7e12  # that a pass takes: about a minute on two cores
+_DENSE_BYTES = 2.5 * 8  # that an entry of the design matrix takes while it is made and searched
+_FACTOR_BYTES = 3 * 8  # the same of a factor of the kernel
+_PASS_MEMORY_SHARE = 0.15  # of the memory limit, for blocks on all threads
+_CACHE_NUMBERS = 500_000  # of a block: more leave the cache, and take pages that are long to clear
+_BLOCK_ROWS = 32, 16_384  # least and most rows of a block
+_DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
+_ROUNDING = 1e-9  # of a column of a Gram matrix that has its digits, relative to its norm
+
+Columns = Callable[[Array], Array]  # of rows X (b, d): A (b, c), in the library of X
+
+
+def reduce_rows(
+    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None
+) -> tuple[np.ndarray | None, Rows]:
+    """A bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
+
+    Where the dictionary is too long for that, the rows are those of an even draw of its atoms, which come first; None
+    for all of them. Atoms ``keep`` and those that stand on no row are in every draw.
+    """
+    found = by_pivots(basis, samples, memory)
+    if found is not None:
+        return None, found
+    N, M = samples.n_rows, basis.n_atoms
+    if not np.any(basis.rows >= 0) and M + samples.n_targets < N:  # a fixed dictionary is short
+        return None, by_columns(basis, samples, memory)
+    if N <= MAX_WHOLE_ROWS and _DENSE_BYTES * N * M <= memory:
+        return None, dense_rows(basis, samples, memory)
+    most = max_columns(N, memory)
+    atoms = None if M <= most else draw_atoms(basis, most, keep)
+    return atoms, by_columns(basis if atoms is None else basis.take(atoms), samples, memory)
+
+
+def max_columns(n_rows: int, memory: float) -> int:
+    """The most columns that so many rows are reduced to in one pass, in memory and time."""
+    held = n_threads() + 4  # matrices of that size at once
+    return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(MAX_PASS_MULTIPLICATIONS / n_rows)))
+
+
+def draw_atoms(basis: Basis, most: int, keep: np.ndarray | None = None) -> np.ndarray:
+    """About ``most`` atoms by content, ascending, with those that stand on no row."""
+    fixed = np.flatnonzero(basis.rows < 0) if keep is None else np.union1d(np.flatnonzero(basis.rows < 0), keep)
+    drawn = even_draw(basis)(basis.n_atoms)
+    drawn = drawn[~np.isin(drawn, fixed)]
+    return np.union1d(fixed, drawn[: max(most - len(fixed), 1)]).astype(np.intp)
+
+
+def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows:
+    """The design matrix itself, computed block by block, and the targets, times the roots of the weights."""
+    Phi, targets = np.empty((samples.n_rows, basis.n_atoms)), np.empty((samples.n_rows, samples.n_targets))
+
+    def fill(block: Block) -> None:
+        rows = slice(block.start, block.start + len(block.X))
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused by the design
+            np.multiply(basis(block.X), block.root, out=Phi[rows])
+        targets[rows] = block.targets * block.root
+
+    samples.blocked(_block_rows(basis.n_atoms * numbers_per_entry(basis), memory)).reduce(fill, lambda a, b: None)
+    return Rows(DenseDesign(Phi, overwrite=True), targets, np.zeros(samples.n_targets))
+
+
+def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
+    """The design matrix on rows X (n, d) without weights."""
+    design = dense_rows(basis, LocalSamples(X)).design
+    assert isinstance(design, DenseDesign)
+    return design
+
+
+def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows | None:
+    """All rows in the coordinates that a kernel has at a few pivots; None where its rank is not low."""
+    part = kernel_on_training_rows(basis)
+    if not isinstance(basis, Concat) or part is None or part.centres is None or part.n_atoms < MIN_ROWS_TO_COMPRESS:
+        return None
+    m, N = part.n_atoms, samples.n_rows
+    p = basis.n_atoms - m
+    if p > 0.1 * m:
+        return None
+    most = min(MAX_RANK_SHARE * m, max_columns(N, memory) - p, memory / (_FACTOR_BYTES * m))
+    factored = partial_cholesky(part.kernel, part.centres, TOLERANCE, int(most), p, p) if most >= 1.0 else None
+    if factored is None:
+        return None
+    C, left, pivots = factored  # (m + p, p + r): room for the other atoms before F and below it
+    kernel_atoms = next(where for q, where in zip(basis.parts, basis.part_columns(), strict=True) if q is part)
+    others = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
+    factor = Factor.of(part.kernel, part.centres[pivots], C[pivots, p:])
+    columns = PivotColumns(basis.take(others) if p else None, factor)
+    R, y, outside, apart = add_up(columns, samples, p + factor.rank, memory, factor)
+    C[:m, :p] = 0.0  # the other atoms are R itself
+    C[m:, :] = np.eye(p, C.shape[1])
+    D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1)
+    order = np.concatenate([kernel_atoms, others])
+    if not np.array_equal(order, np.arange(len(order))):
+        D = D[np.argsort(order)]
+    design = DenseDesign(D.T, overwrite=True)
+    # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
+    error = np.sqrt(left * apart) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
+    return Rows(design, y, outside, Compression(N, len(R), TOLERANCE, float(error.max())))
+
+
+def by_columns(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows:
+    """All rows in the coordinates of the M atoms themselves: exact, from a QR factorisation, for a fixed dictionary."""
+    M = basis.n_atoms
+    if np.any(basis.rows >= 0):
+        R, y, outside, _ = add_up(basis, samples, M, memory, None, numbers_per_entry(basis))
+        return Rows(DenseDesign(R), y, outside, Compression(samples.n_rows, M, 0.0, _ROUNDING))
+    R = qr_of_columns(basis, samples, M, memory, numbers_per_entry(basis))
+    return Rows(DenseDesign(R[:, :M]), R[:, M:], np.zeros(samples.n_targets))
+
+
+@dataclass(frozen=True, eq=False)
+class PivotColumns:
+    """A = [B F] (b, c): the atoms without a centre, and the factor of a kernel."""
+
+    others: Basis | None
+    factor: Factor
+
+    def __call__(self, X: Array) -> Array:
+        F = self.factor(X)
+        return F if self.others is None else namespace(X).concat([self.others(X), F], axis=1)
+
+
+class Sums(NamedTuple):
+    """A'A, A't, t't, and the weighted part of k(x, x) that a factor leaves."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+    squares: np.ndarray
+    left: float
+
+
+def add_up(
+    columns: Columns, samples: Samples, c: int, memory: float, factor: Factor | None, numbers: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """R (c, c) of A = Q R, Q't (c, q), |t - Q Q't|^2 (q,) and what a factor leaves, in one pass over the samples.
+
+    Where the Gram matrix has lost digits, they come from a QR factorisation in another pass. A column of A takes so
+    many ``numbers`` while it is computed.
+    """
+    samples = samples.blocked(_block_rows(c * numbers, memory))
+    total = samples.reduce(partial(_sum_block, columns, factor), _add)
+    gram = total.gram
+    with np.errstate(all="ignore"):
+        R, info = lapack.dpotrf(gram, lower=0, clean=1)
+        exact = info == 0 and bool(np.all(np.diag(R) > _DEPENDENT * np.sqrt(np.diag(gram))))
+    if not exact:
+        whole = qr_of_columns(columns, samples, c, memory, numbers)
+        outside = whole[c:, c:]
+        R = np.asfortranarray(np.triu(whole[:c, :c]))
+        return R, whole[:c, c:], np.einsum("ij,ij->j", outside, outside), total.left
+    y = solve_triangular(R, total.cross, trans=1, check_finite=False)
+    return R, y, np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0), total.left
+
+
+def qr_of_columns(columns: Columns, samples: Samples, c: int, memory: float, numbers: int) -> np.ndarray:
+    """The QR triangle of the rows of [A t], each multiplied by the root of its weight."""
+    samples = samples.blocked(_block_rows(c * numbers, memory, 2 * c))
+    return tall_qr(samples, partial(_with_targets, columns))
+
+
+def _sum_block(columns: Columns, factor: Factor | None, block: Block) -> Sums:
+    X = block.X
+    with np.errstate(over="ignore", invalid="ignore"):  # left to the QR factorisation
+        A, left = columns(X), 0.0
+        if factor is not None:
+            rest = to_host(factor.kernel.diag(X)) - to_host(squares(A[:, A.shape[1] - factor.rank :], 1))
+            left = float(block.weights @ np.maximum(rest, 0.0))
+        T = block.targets * block.root
+        A = A * like(A, block.root)
+        return Sums(to_host(A.T @ A), to_host(A.T @ like(A, T)), np.einsum("ij,ij->j", T, T), left)
+
+
+def _add(a: Sums, b: Sums) -> Sums:
+    for total, more in zip(a[:3], b[:3], strict=True):
+        total += more
+    return a._replace(left=a.left + b.left)
+
+
+def _with_targets(columns: Columns, block: Block) -> np.ndarray:
+    """The rows of [A t], each multiplied by the root of its weight."""
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by the design
+        return np.column_stack([to_host(columns(block.X)), block.targets]) * block.root
+
+
+def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+    """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
+    R = tall_qr(samples, partial(_model_columns, basis, scale, output))
+    return R[:, :-1], R[:, -1]
+
+
+def _model_columns(basis: Basis, scale: np.ndarray, output: int, block: Block) -> np.ndarray:
+    return np.column_stack([to_host(basis(block.X)) / scale, block.targets[:, output]]) * block.root
+
+
+def tall_qr(samples: Samples, columns: Callable[[Block], np.ndarray]) -> np.ndarray:
+    """R (c, c) of the QR factorisation of the columns (b, c) of all blocks below each other."""
+    return samples.reduce(partial(_triangle_of_block, columns), _stack)
+
+
+def _triangle_of_block(columns: Callable[[Block], np.ndarray], block: Block) -> np.ndarray:
+    return _triangle(columns(block))
+
+
+def _stack(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return _triangle(np.vstack([a, b]))
+
+
+def _triangle(A: np.ndarray) -> np.ndarray:
+    return qr(A, mode="r", overwrite_a=True, check_finite=False)[0][: A.shape[1]]
+
+
+def _block_rows(numbers: int, memory: float, least: int = 0) -> int:
+    """Rows of a block that take so many numbers each, ``least`` if memory allows that.
+
+    Three blocks on every thread take their share of the memory.
+    """
+    room = _PASS_MEMORY_SHARE * memory / (24 * n_threads()) / max(numbers, 1)
+    return int(np.clip(min(room, max(_CACHE_NUMBERS / max(numbers, 1), least)), *_BLOCK_ROWS))
