@@ -105,6 +105,12 @@ def test_units_that_differ_or_are_no_units_stay_text(cells):
     assert kind(cells).unit == ""
 
 
+def test_different_units_are_named():
+    lengths = [f"{150 + i} cm" if i % 3 else f"{1.5 + i / 100:.2f} m" for i in range(60)]
+    assert "different units ('cm', 'm')" in kind(2 * lengths).note
+    assert "different units" not in kind(2 * [f"{i}th of May" for i in range(60)]).note
+
+
 def test_decimal_commas_of_a_whole_column():
     column = kind(["3,14", "2,5", "7"])
     assert column.kind == "number" and column.decimal_comma

@@ -472,7 +472,9 @@ def test_a_fit_to_all_rows_prints_scores_of_rows_held_out(capsys, tmp_path):
     assert 0 < held_out["scores"]["RMSE"]["value"] < held_out["scores"]["RMSE"]["baseline"]
     out = run(capsys, "fit", "houses.csv", "--target", "Price", "--width", "3", "-o", model)
     assert "scores on 43 rows, by a second model fitted to the other 172; the one saved has seen all rows" in out
-    assert "baseline" in out
+    assert "baseline" in out and re.search(r"importance \(rise of the RMSE when .* is shuffled\): \S.* ± \d", out)
+    rises = held_out["importance"]
+    assert max(rises, key=lambda name: rises[name]["rise"]) == "Area (m²)" and "\n  relevance" not in out
     assert "holdout" not in run_json(
         capsys, "fit", "houses.csv", "--target", "Price", "--width", "3", "--holdout", "0", "-o", model
     )

@@ -10,21 +10,27 @@ from sklearn.pipeline import Pipeline
 from relvec import save
 from relvec.app.cli.console import Console, check_output, read_data, read_pipeline
 from relvec.app.report import write_report
-from relvec.app.report.summary import summary
+from relvec.app.report.summary import MAX_LISTED_COLUMNS, summary
 from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation, calibrate_table, evaluate_table
+from relvec.app.tables.importance import column_importance
 from relvec.app.tables.table import TableError
-from relvec.app.tables.text import plural
+from relvec.app.tables.text import format_with_error, plural
 from relvec.runtime.files import write_atomically
+
+MAX_SHUFFLED_COLUMNS = 30  # more take long to shuffle one by one: they are left to the report
 
 
 def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of a model on a table."""
     console = Console(arguments.json)
-    evaluation = evaluate_model(read_pipeline(arguments.model), arguments)
+    pipeline = read_pipeline(arguments.model)
+    evaluation = evaluate_model(pipeline, arguments)
     how = f", {evaluation.folds}-fold cross-validation" if evaluation.folds else ""
     console.print(f"{arguments.data}: {plural(len(evaluation.observed), 'row')}{how}")
     print_scores(console, evaluation)
-    console.print_json({"model": arguments.model, "data": arguments.data, **scores_as_dict(evaluation)})
+    shuffled = {} if evaluation.folds else print_importance(console, pipeline, evaluation)
+    found = {"model": arguments.model, "data": arguments.data, **scores_as_dict(evaluation), "importance": shuffled}
+    console.print_json(found)
     return 0
 
 
@@ -39,6 +45,19 @@ def print_scores(console: Console, evaluation: Evaluation) -> None:
     console.print(f"  {BASELINE_MEANING}")
     for note in evaluation.notes:
         console.print(f"  note: {note}")
+
+
+def print_importance(console: Console, pipeline: Pipeline, evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    """Print how much each column matters on the rows of an evaluation, where columns are few; return it by column."""
+    if not 0 < len(pipeline["columns"].inputs()) <= MAX_SHUFFLED_COLUMNS:
+        return {}
+    found = column_importance(pipeline, evaluation)
+    every = list(zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True))
+    used = [f"{name} {format_with_error(rise, error)}" for name, rise, error in every if rise != 0.0]
+    idle = f"; {plural(len(every) - len(used), 'other')} of no effect" if len(used) < len(every) else ""
+    console.print(f"  importance (rise of the {found.measure} when a column of these rows is shuffled): "
+                  f"{', '.join(used[:MAX_LISTED_COLUMNS])}{idle}")  # fmt: skip
+    return {name: {"rise": rise, "error": error} for name, rise, error in every}
 
 
 def scores_as_dict(evaluation: Evaluation) -> dict[str, object]:

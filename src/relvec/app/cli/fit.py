@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec import save
 from relvec.app.cli.console import Console, check_output
-from relvec.app.cli.evaluate import print_scores, scores_as_dict
+from relvec.app.cli.evaluate import print_importance, print_scores, scores_as_dict
 from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.app.report.summary import summary
 from relvec.app.tables.baselines import BASELINES
@@ -89,14 +89,14 @@ def run_fit(arguments: argparse.Namespace) -> int:
     found = {"file": str(arguments.out), **describe_model(fitted.pipeline), "compared": [vars(c) for c in compared]}
     if held_out is not None:
         evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
-        found |= _print_scores(console, evaluation, len(fitted.table), "rows kept out of the fit")
+        found |= _print_scores(console, fitted.pipeline, evaluation, len(fitted.table), "rows kept out of the fit")
     elif arguments.holdout is None and (slow := _why_not_to_check(fitted, clock)):
         console.print(f"\nno scores of rows held out: {slow}")
     elif arguments.holdout is None:
         try:
-            evaluation, rows = _evaluate_second_fit(fitted, family, arguments, clock, calibration)
+            pipeline, evaluation, rows = _evaluate_second_fit(fitted, family, arguments, clock, calibration)
             how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
-            found |= _print_scores(console, evaluation, rows, how)
+            found |= _print_scores(console, pipeline, evaluation, rows, how)
         except ValueError as error:  # such as a class that only rows held out have; the model is saved all the same
             console.print(f"\nno scores of rows held out: {error}")
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
@@ -104,11 +104,14 @@ def run_fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_scores(console: Console, evaluation: Evaluation, rows: int, how: str) -> dict[str, object]:
-    """Print the scores of a model that was fitted to so many rows; return them for machines."""
+def _print_scores(
+    console: Console, pipeline: Pipeline, evaluation: Evaluation, rows: int, how: str
+) -> dict[str, object]:
+    """Print the scores of a model that was fitted to so many rows, and which columns matter; return all of it."""
     console.print(f"\nscores on {len(evaluation.observed):,} {how}")
     print_scores(console, evaluation)
-    return {"holdout": scores_as_dict(evaluation) | {"fitted_rows": rows}}
+    importance = print_importance(console, pipeline, evaluation)
+    return {"holdout": scores_as_dict(evaluation) | {"fitted_rows": rows, "importance": importance}}
 
 
 def _save(pipeline: Pipeline, path: Path) -> None:
@@ -125,14 +128,14 @@ def _save(pipeline: Pipeline, path: Path) -> None:
 
 def _evaluate_second_fit(
     fitted: FittedTable, family: str, arguments: argparse.Namespace, clock: Clock, calibration: Table | None
-) -> tuple[Evaluation, int]:
-    """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
+) -> tuple[Pipeline, Evaluation, int]:
+    """Fit a model to a part of the rows and evaluate it on the others; also return the number of the former."""
     rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
     assert held_out is not None
     second = _fit(_plan(rest, arguments), family, arguments, clock)
     if calibration is not None:
         calibrate_table(second.pipeline, calibration)
-    return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
+    return second.pipeline, _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
 
 
 def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
@@ -261,7 +264,8 @@ def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
             console.print(f"  {note}")
     seconds = step.record_["seconds"]
     console.print(f"\n{model_title(fitted.pipeline)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
-    console.print_facts(summary(fitted.pipeline))
+    # what matters is told once, by shuffling rows held out; the relevance of widths is in `relvec inspect`
+    console.print_facts([fact for fact in summary(fitted.pipeline) if fact[0] != "relevance"])
 
 
 def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:

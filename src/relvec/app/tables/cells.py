@@ -195,6 +195,19 @@ def _are_shares(finite: np.ndarray) -> bool:
     return len(finite) > 0 and bool(np.abs(finite).max() <= 1.0)
 
 
+def mixed_units(column: Series) -> list[str]:
+    """Return the units of a column of text most of whose cells are numbers with one, where there are several.
+
+    >>> from relvec.app.tables.table import as_column
+    >>> mixed_units(as_column(["1.72 m", "168 cm", "1.80 m", "?"], "height"))
+    ['m', 'cm']
+    """
+    found = labels_of(column).dropna()
+    units = Counter(match[2] for label in found if (match := QUANTITY.fullmatch(label.strip(AROUND))))
+    several = len(units) > 1 and units.total() > MIN_UNIT_SHARE * len(found) and units.total() > 2 * len(units)
+    return [unit for unit, _ in units.most_common()] if several else []
+
+
 def _is_number(label: str) -> bool:
     return _as_float(label) is not None or THOUSANDS.fullmatch(label) is not None
 

@@ -19,6 +19,7 @@ from relvec.app.tables.cells import (
     labels_of,
     list_labels,
     mark_missing,
+    mixed_units,
     parse_numbers,
     refuse_strays,
 )
@@ -278,6 +279,9 @@ def _text(column: _Cells, use: bool) -> Column:
     if not use and NAMES_THINGS.fullmatch(name) and distinct > MAX_LEVELS:
         return Column(name, "identifier", f"{COPIED}: {distinct:,} texts that name something; --use {name!r} makes it "
                       "a category")  # fmt: skip
+    if distinct > MAX_LEVELS and (units := mixed_units(column.cells)):
+        return Column(name, "text", f"left out: numbers with different units ({list_names(units)}): write them in one, "
+                      "or as numbers alone")  # fmt: skip
     if (distinct > MIN_TEXTS and distinct > len(present) / 2) or distinct == len(present) > 2:
         return Column(name, "text", f"left out: {distinct:,} different texts in {len(present):,} rows are too many "
                       "for categories")  # fmt: skip
