@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from relvec.gaussian_process.evidence import evidence
 from relvec.gaussian_process.kernel import Part, Structure
 from relvec.gaussian_process.priors import Prior
 from relvec.gaussian_process.rows import Rows
+from relvec.inference.ascent import ascend
 from relvec.inference.linalg import SingularError
 from relvec.runtime.arrays import Scratch
-from relvec.runtime.clock import Clock, TimeUp
+from relvec.runtime.clock import NO_LIMIT, Clock
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -66,29 +66,18 @@ def climb(
     Minus the second derivatives (p,), where they are known from fewer rows, give every hyperparameter its unit: half
     the evaluations then reach the same value.
     """
-    best = [-np.inf, np.clip(start, prior.low, prior.high), np.zeros_like(start)]
-    count = [0]
+    start, clock = np.clip(start, prior.low, prior.high), clock or NO_LIMIT
     unit = np.ones_like(start) if curvature is None else np.maximum(curvature, LEAST_CURVATURE) ** -0.5
 
-    def negative(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-        if clock is not None and count[0]:
-            clock.check()
-        count[0] += 1
+    def scaled_objective(scaled: np.ndarray) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         theta = np.clip(scaled * unit, prior.low, prior.high)  # rounding may take it out of the range
         value, slope = objective(theta)
-        if not np.isfinite(value):
-            return 1e10, np.zeros_like(theta)
-        if value > best[0]:
-            best[:] = [value, theta, slope]
-        return -value, -slope * unit
+        return value, slope * unit, (theta, slope)
 
-    options = {"maxfun": steps, "maxiter": steps, "ftol": ftol, "gtol": gtol, "maxcor": 20}
     bounds = np.c_[prior.low, prior.high] / unit[:, None]
-    try:
-        minimize(negative, best[1] / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    except TimeUp:
-        pass
-    return Mode(best[1], float(best[0]), best[2], count[0])
+    top = ascend(scaled_objective, start / unit, bounds, (start, np.zeros_like(start)),
+                 lambda summit: clock.left() <= 0.0, maxfun=steps, maxiter=steps, ftol=ftol, gtol=gtol)  # fmt: skip
+    return Mode(top.found[0], top.value, top.found[1], top.evaluations)
 
 
 def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from relvec.basis import Basis, content_ranks
 from relvec.design import DenseDesign
 from relvec.hyperparameters.centres import Placed, Space, evaluate_centres, place, start
 from relvec.hyperparameters.grvm import CentresEvidence, grvm_evidence, train
 from relvec.hyperparameters.widths import TunedBasis, WidthProblem
+from relvec.inference.ascent import ascend
 from relvec.kernels import split_theta
 from relvec.runtime.machine import one_thread
 
@@ -131,22 +132,18 @@ def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
     value = grvm_evidence(placed).total
     for _ in range(MAX_CLIMBS):
         theta = kernel_theta(placed)
-        best = [(value, placed)]
 
-        def minus_evidence(values: np.ndarray, theta=theta, best=best, placed=placed) -> tuple[float, np.ndarray]:
+        def evidence(values: np.ndarray, theta=theta, placed=placed) -> tuple[float, np.ndarray, Placed]:
             full = theta.copy()
             full[free] = values
             trial = with_theta(placed, full)
             found, slope = evidence_and_gradient(trial)
-            if found.total > best[0][0]:
-                best[0] = found.total, trial
-            return -found.total, -slope[free]
+            return found.total, slope[free], trial
 
         bounds = list(zip(theta[free] - CLIMB_LOG_BOX, theta[free] + CLIMB_LOG_BOX, strict=True))
-        minimize(minus_evidence, theta[free], jac=True, method="L-BFGS-B", bounds=bounds,
-                 options={"maxiter": CLIMB_STEPS, "maxfun": 2 * CLIMB_STEPS})  # fmt: skip
-        trained = train(best[0][1])[0]
-        ends = [best[0], (grvm_evidence(trained).total, trained)]
+        top = ascend(evidence, theta[free], bounds, placed, maxiter=CLIMB_STEPS, maxfun=2 * CLIMB_STEPS)
+        trained = train(top.found)[0]
+        ends = [(value, placed), (top.value, top.found), (grvm_evidence(trained).total, trained)]
         new, moved = max(ends, key=lambda end: end[0])
         gained = new - value
         if gained > 0.0:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from relvec.basis import Basis, Concat
+from relvec.inference.ascent import Summit, ascend
 from relvec.runtime.progress import report
 
 if TYPE_CHECKING:
@@ -144,25 +144,20 @@ def climb_evidence(columns: Columns, theta: np.ndarray, setting: WidthProblem, l
     usual = tied.start(theta)
     logs = usual if logs is None else logs
     n_free = int(setting.free.sum())
-    best = Climb(theta, -np.inf, 0.0, logs)
 
-    def minus_evidence(point: np.ndarray):
-        nonlocal best
+    def evidence(point: np.ndarray) -> tuple[float, np.ndarray, Climb]:
         full, own = theta.copy(), point[n_free:].reshape(usual.shape)
         full[setting.free] = point[:n_free]
         value, by_theta, by_log, determined = tied.evaluate(full, own)
-        if value > best.value:
-            best = Climb(full, value, determined, own.copy())
-        return -value, -np.concatenate([by_theta[setting.free], by_log.ravel()])
+        slope = np.concatenate([by_theta[setting.free], by_log.ravel()])
+        return value, slope, Climb(full, value, determined, own.copy())
 
-    def watch(intermediate_result) -> None:
-        if report(round(best.gamma), best.value):
+    def is_over(summit: Summit[Climb]) -> bool:
+        if report(round(summit.found.gamma), summit.value):
             setting.stop.set()
-        if setting.must_stop:
-            raise StopIteration
+        return setting.must_stop
 
     start = np.concatenate([theta[setting.free], logs.ravel()])
     scale = max(1.0, sum(target.n_samples for target in setting.targets))
-    minimize(minus_evidence, start, jac=True, method="L-BFGS-B", bounds=tied.bounds(usual), callback=watch,
-             options={"maxiter": MAX_STEPS, "maxcor": 20, "ftol": MIN_STEP_GAIN_NATS / scale})  # fmt: skip
-    return best
+    return ascend(evidence, start, tied.bounds(usual), Climb(theta, -np.inf, 0.0, logs), is_over, maxiter=MAX_STEPS,
+                  ftol=MIN_STEP_GAIN_NATS / scale).found  # fmt: skip
