@@ -17,15 +17,19 @@ from relvec import GPClassifier
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes import choose as choosing
-from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
-from relvec.gaussian_process.classes.candidates import ProcessCandidate, standard_candidates
+from relvec.gaussian_process.classes.candidates import (
+    ClassRecord,
+    ProcessCandidate,
+    calibrate,
+    calibration_curve,
+    standard_candidates,
+)
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.features import Features, LatentKernel, feature_pivots
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
 from relvec.gaussian_process.classes.model import Calibration
-from relvec.gaussian_process.classes.record import ClassRecord
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_equal_rows, standardise_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock

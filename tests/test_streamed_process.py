@@ -21,8 +21,7 @@ from relvec.gaussian_process.rows import merge
 from relvec.gaussian_process.streamed import DrawnSamples, fit_in_passes
 from relvec.gaussian_process.streamed import fit as streamed_module
 from relvec.gaussian_process.streamed.fit import calibrate_variance
-from relvec.gaussian_process.streamed.growth import grow_vectors
-from relvec.gaussian_process.streamed.sums import Scaling, sum_all
+from relvec.gaussian_process.streamed.growth import Scaling, grow_vectors, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.runtime import arrays
 from relvec.runtime.clock import Clock

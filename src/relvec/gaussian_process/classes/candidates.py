@@ -1,17 +1,65 @@
-"""The candidates: processes of several structures."""
+"""Candidates in the choice of a process for classes, their records at rows held out, and their calibration there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
-from relvec.gaussian_process.classes.learn import USUAL, Effort, learn_latent
-from relvec.gaussian_process.classes.model import ClassProcess
+from relvec.gaussian_process.classes.learn import USUAL, Effort, learn_latent, settle_latent
+from relvec.gaussian_process.classes.model import Calibration, ClassProcess
 from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import find_categories
 from relvec.runtime.clock import Clock
+
+MODERATIONS = (1.0, 0.3, 0.1)
+_SPREAD = 0.35  # prior standard deviation of the logarithm of the slope
+_WORTH = 1.0  # nats that a moderation other than 1 must gain
+
+
+def log_densities(signals: np.ndarray, log_rates: np.ndarray, counts: np.ndarray, slope: float) -> np.ndarray:
+    """(n,) log-likelihood of every row's counts (n, K); log_rates (K,) or (n, K)."""
+    return (counts * log_softmax(log_rates + slope * signals, axis=1)).sum(1)
+
+
+def calibrate(signals: Mapping[float, np.ndarray], log_rates: np.ndarray, counts: np.ndarray) -> Calibration:
+    """Slope and moderation of most likelihood at rows that took no part, under a weak prior on the slope.
+
+    signals : (n, K) for every moderation there is; log_rates, counts (n, K).
+    """
+    best, most = Calibration(), -np.inf
+    for moderation, signal in signals.items():
+
+        def loss(log_slope: float, signal: np.ndarray = signal) -> float:
+            fit = log_densities(signal, log_rates, counts, np.exp(log_slope)).sum()
+            return 0.5 * (log_slope / _SPREAD) ** 2 - fit
+
+        found = minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded", options={"xatol": 1e-3})
+        value = -float(found.fun) - _WORTH * (moderation != 1.0)
+        if value > most:
+            best, most = Calibration(float(np.exp(found.x)), moderation), value
+    return best
+
+
+def calibration_curve(P: np.ndarray, counts: np.ndarray, bins: int = 10) -> np.ndarray:
+    """Reliability of probabilities P (n, K) for counts (n, K): rows of (mean probability, share, weight).
+
+    Every class of every row is a forecast; bins hold equal weight. For two classes the second class alone.
+    """
+    p, hit, weight = P.ravel(), counts.ravel(), np.repeat(counts.sum(1), P.shape[1])
+    if P.shape[1] == 2:
+        p, hit, weight = P[:, 1], counts[:, 1], counts.sum(1)
+    order = np.argsort(p, kind="stable")
+    p, hit, weight = p[order], hit[order], weight[order]
+    place = np.minimum((np.cumsum(weight) - 0.5 * weight) / weight.sum() * bins, bins - 1e-9).astype(int)
+    total = np.bincount(place, weight, bins)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        table = np.c_[np.bincount(place, weight * p, bins) / total, np.bincount(place, hit, bins) / total, total]
+    return table[total > 0]
 
 
 @dataclass(frozen=True)
@@ -81,3 +129,75 @@ def standard_candidates(X: np.ndarray, effort: Effort = USUAL) -> list[ProcessCa
         # Not from the one width: where few inputs matter it is so long that the evidence is flat about it.
         parts.append((Part(Shape.GAUSSIAN, True, groups=find_categories(X)),))
     return [ProcessCandidate(Structure(part, not part, d), effort) for part in parts]
+
+
+_WORTH_OF_MORE = 2.0  # nats, and a standard error, that a refined process must gain
+_VECTOR_GAIN = 0.005  # nats a row that twice the vectors must gain
+
+
+class ClassRecord:
+    """Held-out signals of one candidate, fold by fold, of a process that `refine` may have moved by some theta."""
+
+    def __init__(self, candidate: ProcessCandidate, moved: np.ndarray | None = None):
+        self.candidate, self.moved = candidate, moved
+        self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
+        self.log_rates: list[np.ndarray] = []
+        self.models: list[ClassProcess] = []
+        self.model: ClassProcess | None = None  # of the fold whose rows it predicts best
+
+    def add(self, model: ClassProcess, test: DistinctRows) -> None:
+        """Return what a model that has not seen `test` says there."""
+        for moderation, found in self.signals.items():
+            found.append(model.signals(test.X, moderation))
+        self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
+        self.models.append(model)
+
+    def close(self, counts: np.ndarray) -> None:
+        """Calibration, calibrated signals (n, K) and log densities (n,) of the folds so far; counts (n, K) or more."""
+        self.rates = np.concatenate(self.log_rates)
+        self.counts = counts[: len(self.rates)]
+        joined = {m: np.concatenate(found) for m, found in self.signals.items()}
+        self.calibration = calibrate(joined, self.rates, self.counts)
+        self.signal = self.calibration.slope * joined[self.calibration.moderation]
+        self.density = log_densities(self.signal, self.rates, self.counts, 1.0)
+        begins = np.cumsum([0, *map(len, self.log_rates[:-1])])
+        means = np.add.reduceat(self.density, begins) / np.add.reduceat(self.counts.sum(axis=1), begins)
+        self.model = self.models[int(np.argmax(means))]
+
+    def refine(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock, vectors: bool) -> ClassRecord:
+        """Return the record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
+
+        Few inducing rows see long widths only: the evidence of many classes over few of them is largest where
+        functions are nearly straight. So this is for models with as many vectors as a fit may have.
+        """
+        model, candidate, (train, test) = self.model, self.candidate, fold
+        if model is None or not isinstance(candidate, ProcessCandidate):
+            return self
+        effort, least, best = candidate.effort, _VECTOR_GAIN * test.counts.sum() if vectors else 0.0, self
+        if model.n_vectors < min(effort.final, len(train)) or (candidate.hold_widths and not vectors):
+            return self
+        theta, final = model.theta.copy(), model.n_vectors
+        while clock.left() > 0 and not (vectors and final >= effort.grown):
+            if vectors:
+                final = min(2 * final, effort.grown)
+            else:
+                for at in model.kernel.structure.widths:
+                    theta[at] -= np.log(2.0)
+            trial = ClassRecord(candidate, theta - model.theta + (0.0 if self.moved is None else self.moved))
+            trial.add(
+                settle_latent(train, model.kernel, theta.copy(), replace(effort, final=final), model.evaluations), test
+            )
+            trial.close(test.counts)
+            if (trial.density - best.density).sum() <= least:
+                break
+            best = trial
+        gain = best.density - self.density
+        return best if gain.sum() > max(_WORTH_OF_MORE, np.sqrt(len(gain)) * gain.std()) else self
+
+    def finish(self, whole: ClassProcess, rows: DistinctRows) -> ClassProcess:
+        """Return the process of all rows, moved as that of the fold was and with as many vectors."""
+        if self.moved is None or self.model is None:
+            return whole
+        effort = self.candidate.effort
+        most = replace(effort, final=max(effort.final, self.model.n_vectors))
+        return settle_latent(rows, whole.kernel, whole.theta + self.moved, most, whole.evaluations)

@@ -15,11 +15,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from relvec.gaussian_process.classes.calibrate import calibration_curve, log_densities
-from relvec.gaussian_process.classes.candidates import ProcessCandidate
+from relvec.gaussian_process.classes.candidates import ClassRecord, ProcessCandidate, calibration_curve, log_densities
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
-from relvec.gaussian_process.classes.record import ClassRecord
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, few_differ
 from relvec.runtime.clock import Clock
 

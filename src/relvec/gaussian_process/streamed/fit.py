@@ -30,8 +30,7 @@ from relvec.gaussian_process.fit import (
 from relvec.gaussian_process.floor import choose_better
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
-from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
-from relvec.gaussian_process.streamed.sums import Scaling, sum_all
+from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, Scaling, grow_vectors, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.inference import tails
 from relvec.runtime.arrays import Array, like
