@@ -99,7 +99,6 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
 
         self._copy_machine(fitted)
         self.weights_, self.alpha_, self.gamma_ = map(per_output, (fitted.weights, fitted.alpha, fitted.gamma))
-        self.covariance_ = per_output(np.array(fitted.covariances))
         self.intercept_ = per_output(fitted.intercept)
         self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_output(fitted.certificate), per_output(fitted.n_iter)
@@ -112,9 +111,18 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
             "coef_": None if fitted.coef is None else per_output(fitted.coef),
             "degrees_of_freedom_": None if noise is None else noise.degrees,
             "outliers_": None if noise is None else noise.outliers,
+            "loss_nats_": None if fitted.loss_nats is None else per_output(fitted.loss_nats),
         }
         self._set_or_drop(optional)
         self._describe_inputs(fitted, per_output)
+
+    @property
+    def covariance_(self) -> np.ndarray:
+        """Posterior covariance of the weights, see the class."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("covariance_ exists after fit")
+        found = self.fitted_.covariances
+        return found[0] if self.fitted_.single else np.array(found)
 
 
 class MachineClassifier(ClassPredictions, ClassRows, Machine):

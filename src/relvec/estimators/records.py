@@ -145,6 +145,7 @@ class FittedRVM(Fitted):
     history : (F) the steps of each search.
     relevance_vectors : (r, d) the training rows that kernels are centred on; None where X holds kernel values.
     n_candidates, compression, tuning : see the estimators.
+    loss_nats : (F,) what is lost of the density of the processes that the functions were distilled from; else None.
     choices : how dictionary and size of each output were chosen by rows held out; None where they were given.
     placement : how well the data place moved centres, or None.
     theta : (p,) logarithms of the parameters of all kernels of the dictionary.
@@ -179,6 +180,7 @@ class FittedRVM(Fitted):
     tuning: Any = None
     choices: list[Any] | None = None
     theta: np.ndarray | None = None
+    loss_nats: np.ndarray | None = None
 
     @property
     def bound_basis(self) -> Basis:

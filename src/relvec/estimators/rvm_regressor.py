@@ -86,6 +86,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
     n_candidates_ : functions that were candidates.
+    loss_nats_ : what is lost of the density of a process, nats a row; after `GPRegressor.distill` only.
     compression_ : how rows were compressed; only where they were.
     calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

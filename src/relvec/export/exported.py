@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
+from relvec.gaussian_process import Scale
 from relvec.gaussian_process.classes import ClassModel
+from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import (
     CalibratedPredictor,
@@ -27,6 +29,9 @@ from relvec.inference.predictive import (
 )
 from relvec.inference.predictive.linear import LinearExpansion
 from relvec.kernels import Gaussian
+from relvec.sparse.distilled import DistilledPredictor
+
+_REACHING = (CalibratedPredictor, DistilledPredictor)  # whose error bars know where no function reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +111,8 @@ def expand_machine(model: ExportedModel, predictor: Predictor) -> LinearExpansio
         return replace(expand_machine(model, predictor.function), noise=predictor.noise)
     if type(predictor) is CalibratedPredictor:
         return _expand_calibrated(model, predictor)
+    if type(predictor) is DistilledPredictor:
+        return _expand_distilled(model, predictor)
     linear = predictor.latent if type(predictor) is CountPredictor else predictor
     if type(linear) is not LinearPredictor:
         raise _refuse(predictor)
@@ -122,18 +129,41 @@ def expand_machine(model: ExportedModel, predictor: Predictor) -> LinearExpansio
 def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor) -> LinearExpansion:
     """Return the same with variances times the factor of error bars, and a share of the prior's away from the data."""
     assert model.basis is not None
-    found, reach, bars = expand_machine(model, predictor.function), predictor.reach, predictor.bars
+    found, bars = expand_machine(model, predictor.function), predictor.bars
     factor = 1.0 if bars.varying is not None else bars.factor
+    return replace(
+        found, root=np.sqrt(factor) * found.root, noise=factor * found.noise, represented=_reached(model, predictor),
+        prior=predictor.reach.variance, varying=bars.varying,
+    )  # fmt: skip
+
+
+def _expand_distilled(model: ExportedModel, predictor: DistilledPredictor) -> LinearExpansion:
+    """Return the mean on the scale of the target, and the logarithm of the variance there, as weighted sums."""
+    assert model.basis is not None
+    more = model.basis.n_atoms - len(predictor.weights)
+    low, high = predictor.log_limits.tolist()
+    return LinearExpansion(
+        model.basis, np.pad(predictor.weights, (0, more)), np.zeros((model.basis.n_atoms, 0)),
+        _reached(model, predictor), predictor.reach.variance, 0.0, predictor.varying,
+        np.pad(predictor.log_variance, (0, more)), (low, high),
+    )  # fmt: skip
+
+
+def scale_of(predictor: Predictor) -> Scale:
+    """Return the scale of the target that the moments of an expanded predictor are on."""
+    return predictor.scale if isinstance(predictor, DistilledPredictor) else AS_IT_IS
+
+
+def _reached(model: ExportedModel, predictor: CalibratedPredictor | DistilledPredictor) -> np.ndarray:
+    """Return what functions (m, p) of the reach explain of the variance: its share is |represented'phi|^2."""
+    assert model.basis is not None
     own = next(i for i, other in enumerate(model.predictors) if other is predictor)
-    sizes = [len(other.reach.centres) for other in model.predictors if isinstance(other, CalibratedPredictor)]
-    first = model.basis.n_atoms - sum(sizes[own:])
+    sizes = [len(other.reach.centres) for other in model.predictors if isinstance(other, _REACHING)]
+    first, reach = model.basis.n_atoms - sum(sizes[own:]), predictor.reach
     represented = np.zeros((model.basis.n_atoms, len(reach.centres)))
     inverse = solve_triangular(reach.root, np.eye(len(reach.centres)), lower=True)
     represented[first : first + len(reach.centres)] = inverse.T / np.sqrt(reach.least)
-    return replace(
-        found, root=np.sqrt(factor) * found.root, noise=factor * found.noise, represented=represented,
-        prior=reach.variance, varying=bars.varying,
-    )  # fmt: skip
+    return represented
 
 
 def _refuse(predictor: object) -> NotImplementedError:
@@ -142,7 +172,7 @@ def _refuse(predictor: object) -> NotImplementedError:
 
 def _with_reach(basis: Basis, predictors: Sequence[Predictor]) -> Basis:
     """Return the functions of a model, and after them those that tell how far each output's error bars reach."""
-    reaches = [predictor.reach for predictor in predictors if type(predictor) is CalibratedPredictor]
+    reaches = [predictor.reach for predictor in predictors if isinstance(predictor, _REACHING)]
     parts = [KernelBasis(Gaussian(tuple(reach.widths.tolist())), reach.centres) for reach in reaches]
     return Concat((basis, *parts), n_features=basis.n_features) if parts else basis
 

@@ -10,8 +10,11 @@ import numpy as np
 
 from relvec import kernels
 from relvec.basis import Basis
+from relvec.gaussian_process import Scale
+from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import LinearExpansion
+from relvec.inference.tails import MAX_LOG_VARIANCE
 
 
 class Arithmetic(ABC):
@@ -82,11 +85,11 @@ PROFILED = (kernels.Gaussian, kernels.Laplace, kernels.Cauchy, kernels.LogDistan
 
 
 def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bool) -> tuple[Number, Number | None]:
-    """Return the mean and, if asked, variance of new targets of a relevance vector machine or a linear model."""
+    """Return the mean and, if asked, variance of new targets of a machine or a linear model, on their scale."""
     mean = writer.dot(part.basis, part.weights)
     if not (std or counts):
         return mean, None
-    variance = writer.squares(part.basis, part.root)
+    variance = _function_variance(writer, part)
     if counts:  # moments of a log-normal rate, and of the counts
         rate = (mean + variance * 0.5).exp()
         return rate, rate * rate * variance.expm1() + rate if std else None
@@ -98,8 +101,35 @@ def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bo
     return mean, variance
 
 
-def interval(centre: Number, variance: Number, threshold: float, counts: bool) -> tuple[Number, Number]:
+def _function_variance(writer: Writer, part: LinearExpansion) -> Number:
+    """Return |root'phi|^2, or of a model with a logarithm of its variance that variance."""
+    if part.log_variance is None:
+        return writer.squares(part.basis, part.root)
+    low, high = part.log_limits
+    return writer.dot(part.basis, part.log_variance).maximum(low).minimum(high).exp()
+
+
+def in_units(scale: Scale, mean: Number, variance: Number | None, std: bool) -> tuple[Number, Number | None]:
+    """Return the mean and, if asked, variance of targets that are normal with these on a scale: `Scale.moments`."""
+    if scale.sign == 0 or variance is None:
+        return mean, variance
+    v = variance.minimum(MAX_LOG_VARIANCE)
+    level = (mean * float(scale.sign) + v * 0.5).exp()
+    spread = level * level * (v.expm1() * scale.scale**2) if std else None
+    return _from_level(scale, level), spread
+
+
+def _from_level(scale: Scale, level: Number) -> Number:
+    """Return the target whose logarithm on a scale has this exponential."""
+    return (level - scale.offset) * (scale.sign * scale.scale) + scale.end
+
+
+def interval(
+    centre: Number, variance: Number, threshold: float, counts: bool, scale: Scale = AS_IT_IS
+) -> tuple[Number, Number]:
     """Return the lower and upper end of the interval of a calibrated model, for a bound on the score of a new row."""
     reach = variance.sqrt() * float(threshold)
     lower, upper = centre - reach, centre + reach
+    if scale.sign:  # `Scale.inverse`
+        lower, upper = (_from_level(scale, (end * float(scale.sign)).exp()) for end in (lower, upper))
     return (lower.ceil().maximum(0.0), upper.floor()) if counts else (lower, upper)

@@ -26,11 +26,11 @@ from relvec.gaussian_process.evidence import posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
+from relvec.gaussian_process.scaled import ScaledPredictor
 from relvec.gaussian_process.target import Scale
 from relvec.inference import tails
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
-from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
 from relvec.runtime.record import Brief, Record, is_index
 
@@ -130,7 +130,7 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProcessPredictor(Brief, Predictor):
+class ProcessPredictor(Brief, ScaledPredictor):
     """A process fitted to a table.
 
     Attributes
@@ -153,7 +153,6 @@ class ProcessPredictor(Brief, Predictor):
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("shares",)
 
     on_device: ClassVar[bool] = True
-    is_normal: ClassVar[bool] = False
 
     units: Units
     scale: Scale
@@ -269,31 +268,13 @@ class ProcessPredictor(Brief, Predictor):
         mean, variance = mix(self.shares, *zip(*(c.predict(rows, noise) for c in self.components)))
         return u.y_mean + u.y_scale * mean, u.y_scale * np.sqrt(variance)
 
-    def to_scale(self, y: np.ndarray) -> np.ndarray:
-        """Map targets (n,) to the scale of the target; nan where one lies beyond its end."""
-        u = self.scale.forward(y)
-        known = np.isclose(self.scale.inverse(u), y, rtol=1e-9, atol=1e-9 * self.scale.scale)
-        return np.where(known, u, np.nan)
-
-    def from_scale(self, u: np.ndarray) -> np.ndarray:
-        """Map values (...) on the scale of the target to targets."""
-        return self.scale.inverse(u)
-
-    def log_slope(self, y: np.ndarray) -> np.ndarray:
-        """Return log du/dy (n,) of the scale at targets y (n,)."""
-        return self.scale.log_slope(y)
-
-    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
-        """Quantiles (n, n_q) of a new target, t on the scale of the target, or of the function, normal there, at X."""
-        u, (mean, deviation) = self.units, self.location(X, noise)
-        rows = u.inputs(X)
-        tail = sum(s * c.tails(rows, c.mean(rows)) for s, c in zip(self.shares, self.components)) if noise else 0.0
-        latent = mean[:, None] + deviation[:, None] * tails.quantiles(q, tail)  # u rises with y
-        noises = [
-            s * c.noise * np.reshape(c.factor(rows, c.mean(rows)), (-1, 1))
-            for s, c in zip(self.shares, self.components)
-        ]
-        return self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * sum(noises))
+    def tail_and_noise(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tails and noise variances (n,) of new targets at X (n, d) on the scale: those of the mixture."""
+        rows = self.units.inputs(X)
+        means = [c.mean(rows) for c in self.components]
+        tail = [c.tails(rows, mean) for c, mean in zip(self.components, means)]
+        noise = [c.noise * np.broadcast_to(c.factor(rows, mean), len(X)) for c, mean in zip(self.components, means)]
+        return self.shares @ np.array(tail), self.units.y_scale**2 * (self.shares @ np.array(noise))
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Log density (n,) of targets y (n,) at X: of the mixture, on the scale of the target."""

@@ -35,6 +35,7 @@ class Status(Enum):
         "Fix noise_variance at a plausible value, widen the kernel or remove basis functions"
     )
     HELD_OUT = "held-out rows chose the number of functions; at its price a move that gains `certificate_` may remain"
+    DISTILLED = "the functions tell the mean and variance of a process again, within the loss of density allowed"
     FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
     CANDIDATES = (
         "no single move among the candidates looked at gains more than tol, and the memory limit or the work allowed "
@@ -57,7 +58,8 @@ class Status(Enum):
     def success(self) -> bool:
         """Whether the certificate was met without reservation."""
         return self in (
-            Status.CONVERGED, Status.HELD_OUT, Status.FIXED_POINT, Status.MAX_VECTORS, Status.BASELINE,
+            Status.CONVERGED, Status.HELD_OUT, Status.DISTILLED, Status.FIXED_POINT, Status.MAX_VECTORS,
+            Status.BASELINE,
         )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.export.c99.source import CSource, RowWriter, format_double, quote
-from relvec.export.exported import ExportedModel, dense_weights, expand_machine
-from relvec.export.formulas import interval, machine_moments
+from relvec.export.exported import ExportedModel, dense_weights, expand_machine, scale_of
+from relvec.export.formulas import in_units, interval, machine_moments
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import CountPredictor
@@ -21,6 +21,7 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
     A calibrated model has NAME_predict_interval(x, lower, upper) too.
     """
     outputs = [expand_machine(model, predictor) for predictor in model.predictors]
+    scales = [scale_of(predictor) for predictor in model.predictors]
     counts = [type(predictor) is CountPredictor for predictor in model.predictors]
     assert model.basis is not None
     source.constant("OUTPUTS", len(outputs))
@@ -33,14 +34,15 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
         writer.add_function(head, [line for i in range(len(outputs)) for line in assign(i)])
 
     def assign_moments(i: int) -> list[str]:
-        mean, variance = machine_moments(writer, outputs[i], counts[i], std)
+        centre, spread = machine_moments(writer, outputs[i], counts[i], std or scales[i].sign != 0)
+        mean, variance = in_units(scales[i], centre, spread, std)
         return [f"mean[{i}] = {mean.name};", *([] if variance is None else [f"std[{i}] = sqrt({variance.name});"])]
 
     def assign_interval(i: int) -> list[str]:
         assert model.thresholds is not None
         centre, variance = machine_moments(writer, outputs[i], counts[i], True)
         assert variance is not None
-        lower, upper = interval(centre, variance, model.thresholds[i], counts[i])
+        lower, upper = interval(centre, variance, model.thresholds[i], counts[i], scales[i])
         return [f"lower[{i}] = {lower.name};", f"upper[{i}] = {upper.name};"]
 
     add("predict", ("mean", "std") if std else ("mean",), assign_moments)

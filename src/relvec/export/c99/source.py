@@ -72,7 +72,7 @@ def quote(label: object) -> str:
 
 _OPERATIONS = {
     "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}", "negative": "-{}",
-    "reciprocal": "1.0 / {}", "maximum": "fmax({}, {})",
+    "reciprocal": "1.0 / {}", "maximum": "fmax({}, {})", "minimum": "fmin({}, {})",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
         "relvec.estimators.sparse": ("SparseChoice",),
         "relvec.sparse.dictionary": ("LearnedWidths",),
+        "relvec.sparse.distilled": ("DistilledPredictor",),
         "relvec.inference.error_bars": ("ErrorBars", "Reach"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),

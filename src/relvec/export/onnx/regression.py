@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.estimators.noise import HeteroscedasticPredictor
-from relvec.export.exported import ExportedModel, expand_machine
-from relvec.export.formulas import Number, interval, machine_moments
+from relvec.export.exported import ExportedModel, expand_machine, scale_of
+from relvec.export.formulas import Number, in_units, interval, machine_moments
 from relvec.export.onnx.graph import Graph, RowsWriter
 from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.classes.expansion import ExpandedMember
@@ -17,7 +17,6 @@ from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, Predictor, StudentPredictor
 from relvec.inference.predictive.linear import LinearExpansion
-from relvec.inference.tails import MAX_LOG_VARIANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ def process_moments(writer: RowsWriter, process: ExpandedProcess, std: bool) -> 
         mean, variance = process_moments(writer, function, std or process.scale.sign != 0)
         if variance is not None:
             variance = variance + writer.noise_variance(process.noise, mean)
-        return _in_units(process.scale, mean, variance, std)
+        return in_units(process.scale, mean, variance, std)
     parts = [_part_moments(writer, process.scale, part, std) for part in process.parts]
     if len(parts) == 1:
         return parts[0]
@@ -68,10 +67,7 @@ def process_interval(writer: RowsWriter, process: ExpandedProcess, threshold: fl
     """Return the lower and upper end of the interval of a calibrated process, for a bound on the score of a new row."""
     centre, variance = process_moments(writer, replace(process, scale=AS_IT_IS), True)
     assert variance is not None
-    (lower, upper), scale = interval(centre, variance, threshold, counts=False), process.scale
-    if scale.sign:  # `Scale.inverse`
-        lower, upper = (_from_level(scale, (end * float(scale.sign)).exp()) for end in (lower, upper))
-    return lower, upper
+    return interval(centre, variance, threshold, False, process.scale)
 
 
 def process_scores(writer: RowsWriter, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
@@ -104,22 +100,7 @@ def _part_moments(writer: RowsWriter, scale: Scale, part: LinearExpansion, std: 
     variance = variance + part.noise
     if part.varying is not None:
         variance = variance * writer.noise_variance(part.varying, mean).maximum(part.varying.least)
-    return _in_units(scale, mean, variance, std)
-
-
-def _in_units(scale: Scale, mean: Number, variance: Number | None, std: bool) -> tuple[Number, Number | None]:
-    """Return the mean and, if asked, variance of targets that are normal with these on a scale: `Scale.moments`."""
-    if scale.sign == 0 or variance is None:
-        return mean, variance
-    v = variance.minimum(MAX_LOG_VARIANCE)
-    level = (mean * float(scale.sign) + v * 0.5).exp()
-    spread = level * level * (v.expm1() * scale.scale**2) if std else None
-    return _from_level(scale, level), spread
-
-
-def _from_level(scale: Scale, level: Number) -> Number:
-    """Return the target whose logarithm on a scale has this exponential."""
-    return (level - scale.offset) * (scale.sign * scale.scale) + scale.end
+    return in_units(scale, mean, variance, std)
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True) -> list[str]:
@@ -134,13 +115,13 @@ def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True)
 def _add_machine(
     writer: RowsWriter, model: ExportedModel, predictor: Predictor, threshold: float | None, std: bool
 ) -> list[Number]:
-    part, counts = expand_machine(model, predictor), type(predictor) is CountPredictor
-    mean, variance = machine_moments(writer, part, counts, std)
-    found = [mean, *([] if variance is None else [variance.sqrt()])]
+    part, counts, scale = expand_machine(model, predictor), type(predictor) is CountPredictor, scale_of(predictor)
+    centre, spread = machine_moments(writer, part, counts, std or scale.sign != 0 or threshold is not None)
+    mean, variance = in_units(scale, centre, spread, std)
+    found = [mean, *([] if variance is None or not std else [variance.sqrt()])]
     if threshold is not None:
-        centre, variance = machine_moments(writer, part, counts, True)
-        assert variance is not None
-        found += interval(centre, variance, threshold, counts)
+        assert spread is not None
+        found += interval(centre, spread, threshold, counts, scale)
     return found
 
 

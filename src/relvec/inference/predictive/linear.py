@@ -153,6 +153,7 @@ class LatentPredictor(Record):
 class LinearExpansion:
     """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets.
 
+    A variance whose logarithm is a sum of functions is exp(log_variance'phi(x)), within limits, instead.
     Where error bars depend on the inputs, exp(h) of `varying`, a function of the inputs and the mean, multiplies them.
     """
 
@@ -165,3 +166,5 @@ class LinearExpansion:
     prior: float
     noise: float
     varying: LogNoise | None = None
+    log_variance: np.ndarray | None = None  # (k,)
+    log_limits: tuple[float, float] = (-np.inf, np.inf)
