@@ -221,6 +221,9 @@ def test_a_table_dropped_into_the_page_becomes_a_report(browser, live, width):
     assert "Regression of y" in page.frame_locator("#report").locator("h1").inner_text()
     assert page.title() == "relvec in your browser"  # a report runs no script
     keep(page, f"live-{width}")
+    ends = page.evaluate("""[...document.querySelectorAll("main > :not([hidden])")].map(
+        e => [e.getBoundingClientRect().top, e.getBoundingClientRect().bottom])""")
+    assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "parts overlap"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate("document.querySelector('#target').value = 'bad'")
     if "PYODIDE_DIR" not in os.environ:
