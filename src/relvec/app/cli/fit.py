@@ -264,8 +264,7 @@ def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
             console.print(f"  {note}")
     seconds = step.record_["seconds"]
     console.print(f"\n{model_title(fitted.pipeline)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
-    # what matters is told once, by shuffling rows held out; the relevance of widths is in `relvec inspect`
-    console.print_facts([fact for fact in summary(fitted.pipeline) if fact[0] != "relevance"])
+    console.print_facts(summary(fitted.pipeline))
 
 
 def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec.app.cli.console import Console, read_pipeline
-from relvec.app.report.summary import learned_relevance, learned_widths, summary, vectors_of
+from relvec.app.report.summary import column_facts, learned_relevance, learned_widths, summary, vectors_of
 from relvec.app.tables.columns import Column
 from relvec.app.tables.families import FAMILIES, family_of
 from relvec.app.tables.text import plural
@@ -24,7 +24,7 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
     step = pipeline["columns"]
     console.print(f"{arguments.model}: {model_title(pipeline)}, fitted to {step.record_['source']}")
-    console.print_facts(summary(pipeline))
+    console.print_facts([*summary(pipeline), *column_facts(pipeline)])
     console.print("\noptions")
     console.print_facts([(name, repr(value)) for name, value in sorted(pipeline[-1].get_params(deep=False).items())])
     console.print("\ncolumns")

@@ -91,7 +91,6 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         facts.append(("kernel", f"{_kernels_in_words(fitted)}, chosen by {fitted.chosen_by}"))
     elif fitted.width is not None:
         facts.append(("width", _width_in_words(fitted)))
-    facts += _column_facts(pipeline)
     if fitted.extrapolation:
         facts.append(("far from the data", fitted.extrapolation))
     if fitted.calibration is not None:
@@ -128,8 +127,11 @@ def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
     return facts
 
 
-def _column_facts(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """Return the relevance of the columns, or the widths of a kernel along them where no relevance was learned."""
+def column_facts(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """Return the relevance of the columns, or the widths of a kernel along them where no relevance was learned.
+
+    They describe the kernels; how much predictions need a column is measured by shuffling rows held out.
+    """
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
