@@ -6,6 +6,7 @@ and runs these tests. Screenshots are left in the folder named by RELVEC_SCREENS
 
 import functools
 import http.server
+import itertools
 import os
 import shutil
 import threading
@@ -223,7 +224,7 @@ def test_a_table_dropped_into_the_page_becomes_a_report(browser, live, width):
     keep(page, f"live-{width}")
     ends = page.evaluate("""[...document.querySelectorAll("main > :not([hidden])")].map(
         e => [e.getBoundingClientRect().top, e.getBoundingClientRect().bottom])""")
-    assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "parts overlap"
+    assert all(above[1] <= below[0] + 1 for above, below in itertools.pairwise(ends)), "parts overlap"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate("document.querySelector('#target').value = 'bad'")
     if "PYODIDE_DIR" not in os.environ:
