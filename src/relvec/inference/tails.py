@@ -15,7 +15,7 @@ TAILS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, MOST_TAIL)
 TAIL_GAIN = 3.0  # nats that heavier tails have to gain
 _LEAST_TAIL = 1e-5  # less is normal to rounding
 _SCALE_ROUNDS = 30
-_MIDDLE, _NARROW = 0.9, 1.2  # of the errors; how much smaller the squared interval of as many may be
+_MIDDLE, _LEAST_HELD = 0.9, 0.85  # of the errors; the share that intervals of these have to hold
 _LEAST_FACTOR = 1e-12  # of variances: the rows would have no error
 
 
@@ -72,10 +72,12 @@ def fit_tail(squares: np.ndarray, weights: np.ndarray, n_told: int) -> tuple[flo
         gain = density * len(squares) - (TAIL_GAIN if own > 0.0 else 0.0)
         found.append((gain, factor, tail))
     _, factor, tail = max(found)
-    order = np.argsort(squares, kind="stable")
-    middle = float(squares[order][np.searchsorted(np.cumsum(share[order]), _MIDDLE * (1.0 - 1e-12))])
-    reached = quantiles(np.array([0.5 + 0.5 * _MIDDLE]), tail)[0, 0] ** 2
-    return max(factor, middle / (_NARROW * reached)), tail
+    reach = quantiles(np.array([0.5 + 0.5 * _MIDDLE]), tail)[0, 0] ** 2
+    if share @ (squares <= factor * reach) < _LEAST_HELD:
+        order = np.argsort(squares, kind="stable")
+        most = int(np.searchsorted(np.cumsum(share[order]), _MIDDLE - 1e-9))
+        factor = float(squares[order[most]]) / reach * (1.0 + 1e-9)
+    return factor, tail
 
 
 def best_tail(
