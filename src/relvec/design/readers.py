@@ -15,13 +15,14 @@ from weakref import finalize
 import numpy as np
 
 from relvec.design.samples import BLOCK_ROWS, read
+from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 
 _BATCH = 65_536  # rows of a Parquet file read at once
 MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
 MAX_PASSES_SHARE = 0.01  # the same for a fit that reads its rows in a few passes, the default process
 
 
-def is_dask(X: Any) -> bool:
+def is_dask(X: RowsLike) -> bool:
     """Whether X is a collection of Dask, without importing that.
 
     >>> is_dask([[1.0]])
@@ -30,7 +31,7 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def is_sliced(X: Any) -> bool:
+def is_sliced(X: RowsLike) -> bool:
     """Whether X is an array on disk, to be read in slices."""
     if isinstance(X, np.memmap):
         return X.ndim == 2
@@ -44,18 +45,18 @@ def is_sliced(X: Any) -> bool:
 class Loaded(NamedTuple):
     """X (N, d), an array in memory or something to be read in slices; y (N,) or (N, q); weights (N,) or None; names."""
 
-    X: Any
-    y: Any
-    weights: Any
+    X: RowsLike
+    y: TargetsLike
+    weights: PerRow
     names: list[str] | None = None
 
 
-def is_parquet(X: Any) -> bool:
+def is_parquet(X: RowsLike) -> bool:
     """Whether X names a Parquet file or a folder of them, or is a `pyarrow.dataset.Dataset`."""
     return isinstance(X, str | Path) or type(X).__module__.startswith("pyarrow._dataset")
 
 
-def load(X: Any, y: Any, weights: Any, memory: float, in_passes: bool = False) -> Loaded | None:
+def load(X: RowsLike, y: TargetsLike, weights: PerRow, memory: float, in_passes: bool = False) -> Loaded | None:
     """The rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
 
     A fit ``in_passes`` reads its rows a few times only, so that fewer are held.
@@ -71,7 +72,7 @@ def load(X: Any, y: Any, weights: Any, memory: float, in_passes: bool = False) -
     return Loaded(read(X, 0, X.shape[0]) if small else X, y if y is None else np.asarray(y), weights)
 
 
-def blocks_to_predict(X: Any, names: Iterable[str] | None) -> Iterator[Any] | None:
+def blocks_to_predict(X: RowsLike, names: Iterable[str] | None) -> Iterator[Any] | None:
     """The rows X of a source, block by block; None for no source. ``names`` are the columns to take of a file."""
     if is_parquet(X):
         dataset = _dataset(X)
@@ -83,7 +84,7 @@ def blocks_to_predict(X: Any, names: Iterable[str] | None) -> Iterator[Any] | No
     return (read(X, start, min(start + rows, X.shape[0])) for start in range(0, X.shape[0], rows))
 
 
-def parquet_features(X: Any, y: Any, weights: Any) -> list[str]:
+def parquet_features(X: RowsLike, y: TargetsLike, weights: PerRow) -> list[str]:
     """The columns of a Parquet file that are neither targets nor weights."""
     known = _dataset(X).schema.names
     others = _names(y) + _names(weights)
@@ -103,7 +104,7 @@ def _names(columns: Any) -> list[str]:
     return list(columns) if isinstance(columns, list | tuple) and all(isinstance(c, str) for c in columns) else []
 
 
-def _dataset(X: Any) -> Any:
+def _dataset(X: RowsLike) -> Any:
     try:
         from pyarrow import dataset
     except ImportError as error:
@@ -114,7 +115,7 @@ def _dataset(X: Any) -> Any:
         raise ValueError(f"{X} is no Parquet file: read other files yourself and give arrays ({error})") from error
 
 
-def _read_parquet(X: Any, y: Any, weights: Any, most_bytes: float) -> Loaded:
+def _read_parquet(X: RowsLike, y: TargetsLike, weights: PerRow, most_bytes: float) -> Loaded:
     """A Parquet file in memory, or its X in a temporary file once that takes more than so many bytes."""
     features = parquet_features(X, y, weights)
     held: list[np.ndarray] = []

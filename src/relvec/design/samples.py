@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.design.base import Combine, Value
+from relvec.runtime.arrays import RowsLike
 from relvec.runtime.machine import n_threads, one_thread
 
 BLOCK_ROWS = 4096  # rows read at once, unless memory asks for fewer
@@ -77,7 +78,11 @@ class LocalSamples(Samples):
     """
 
     def __init__(
-        self, X: Any, targets: np.ndarray | None = None, weights: np.ndarray | None = None, block_rows: int = BLOCK_ROWS
+        self,
+        X: RowsLike,
+        targets: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+        block_rows: int = BLOCK_ROWS,
     ):
         self.n_rows, self.n_features = (int(size) for size in X.shape)
         self._X, self.n_targets = X, 0 if targets is None else targets.shape[1]
@@ -99,7 +104,7 @@ class LocalSamples(Samples):
         return functools.reduce(combine, in_order(function, self.blocks()))
 
 
-def read(X: Any, start: int, stop: int) -> np.ndarray:
+def read(X: RowsLike, start: int, stop: int) -> np.ndarray:
     """Rows start to stop of X as float64 in memory."""
     mapped = X if isinstance(X, np.memmap) else None
     base: Any = None if mapped is None else mapped.base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ClassVar
@@ -19,7 +19,16 @@ from relvec.design import blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.records import Fitted, describe_as_html
-from relvec.runtime.arrays import Array, device_of, is_device_array, refuse_masked, to_host
+from relvec.runtime.arrays import (
+    Array,
+    PerRow,
+    RowsLike,
+    TargetsLike,
+    device_of,
+    is_device_array,
+    refuse_masked,
+    to_host,
+)
 from relvec.runtime.progress import share_of_work, show_progress
 
 MISSING_CELLS = (
@@ -59,13 +68,13 @@ class BaseModel(BaseEstimator):
     def __getstate__(self) -> dict:
         return super().__getstate__() | {"_relvec_version": __version__}  # for pickles; model files have their own
 
-    def stored_state(self) -> dict[str, Any]:
+    def stored_state(self) -> dict[str, object]:
         """Return what a model file holds: the parameters, the record of the fit, and what the columns are called."""
         return {
             name: value for name, value in vars(self).items() if name in self.get_params(deep=False) or name in STORED
         }
 
-    def restore_fit(self, fitted: Any, columns: dict[str, Any]) -> None:
+    def restore_fit(self, fitted: Any, columns: dict[str, object]) -> None:
         """Set the record of a fit, with what the columns and classes are called, and all attributes that follow.
 
         Raises
@@ -128,14 +137,14 @@ class BaseModel(BaseEstimator):
         return self
 
     @abstractmethod
-    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _fit(self, X: RowsLike, y: TargetsLike, sample_weight: PerRow, groups: PerRow) -> None:
         """Fit the model to rows as they were given, and set the attributes."""
 
     @abstractmethod
     def _set_fitted(self, fitted: Any) -> None:
         """Set public attributes from the record of a fit."""
 
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, object]:
         """The parameters of the constructor by name."""
         return {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
 
@@ -156,7 +165,7 @@ class BaseModel(BaseEstimator):
             }
         )
 
-    def _set_or_drop(self, attributes: dict[str, Any]) -> None:
+    def _set_or_drop(self, attributes: Mapping[str, object]) -> None:
         """Set attributes; drop those without a value, which an earlier fit may have left."""
         for name, value in attributes.items():
             self.__dict__.pop(name, None)
@@ -164,8 +173,8 @@ class BaseModel(BaseEstimator):
                 setattr(self, name, value)
 
     def _load(
-        self, X: Any, y: Any, sample_weight: Any, options: FitOptions, in_passes: bool = False
-    ) -> tuple[Any, Any, Any, list[str] | None]:
+        self, X: RowsLike, y: TargetsLike, sample_weight: PerRow, options: FitOptions, in_passes: bool = False
+    ) -> tuple[RowsLike, TargetsLike, PerRow, list[str] | None]:
         """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk.
 
         in_passes : whether the fit reads its rows a few times only, so that they had better stay on disk.
@@ -210,16 +219,16 @@ class BaseModel(BaseEstimator):
         root = np.sqrt(self.__dict__["feature_relevance_"])
         return root / root.sum()
 
-    def _on_device(self, X: Any) -> Array | None:
+    def _on_device(self, X: RowsLike) -> Array | None:
         """X (n, d) on its device, where work is to be done there; None on the host."""
         return device_of(X).to_device(X) if is_device_array(X) else None
 
-    def _to_host(self, X: Any, *others: Any) -> tuple:
+    def _to_host(self, X: RowsLike, *others: PerRow) -> tuple:
         """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
         return (to_host(X), *map(to_host, others), self._on_device(X))
 
     @np.errstate(invalid="ignore")  # inf - inf in a sum, before what is infinite is refused
-    def _validate(self, X: Any, y: Any, **rules: Any) -> tuple[Any, Any]:
+    def _validate(self, X: RowsLike, y: TargetsLike, **rules: Any) -> tuple[RowsLike, TargetsLike]:
         """X (n, d) and y, validated; what needs no conversion takes the short way."""
         plain = is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1] != (1,)
         if plain and (y.dtype.kind in "iub" or is_plain(y[:, None])):
@@ -233,7 +242,7 @@ class BaseModel(BaseEstimator):
             )
         return X, y
 
-    def _check_weights(self, sample_weight: Any, rows: Any, most: float = MAX_WEIGHT_SUM) -> np.ndarray:
+    def _check_weights(self, sample_weight: PerRow, rows: RowsLike, most: float = MAX_WEIGHT_SUM) -> np.ndarray:
         """Sample weights (n,) of rows, validated, whose sum is ``most`` or less; without any, ones."""
         if sample_weight is None:
             return np.ones(rows.shape[0])
@@ -242,7 +251,7 @@ class BaseModel(BaseEstimator):
         warn_of_shares(weights)
         return weights
 
-    def _validate_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+    def _validate_rows(self, X: RowsLike, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
         """Rows to predict, validated, and what turns results for them into the library of X.
 
         They stay on their device unless the model cannot work there (``native`` False).
@@ -252,7 +261,7 @@ class BaseModel(BaseEstimator):
         rows, home = self._check_rows(to_host(X)), device_of(X)
         return (home.to_device(X) if native else rows), home.to_device
 
-    def _sparse_blocks(self, X: Any) -> Iterator[Any]:
+    def _sparse_blocks(self, X: RowsLike) -> Iterator[Any]:
         """Sparse rows to predict, validated, as dense blocks."""
         check_is_fitted(self)
         X = self._check_numbers(X, reset=False, accept_sparse="csr")
@@ -268,7 +277,7 @@ class BaseModel(BaseEstimator):
         check_is_fitted(self)
         return self._check_numbers(refuse_masked(X), reset=False)
 
-    def _check_numbers(self, X: Any, y: Any = "no_validation", **rules: Any) -> Any:
+    def _check_numbers(self, X: RowsLike, y: TargetsLike = "no_validation", **rules: Any) -> Any:
         """X (n, d) of finite numbers, with y where it is given, as scikit-learn validates them."""
         try:
             return validate_data(self, X, y, dtype=np.float64, **rules)
@@ -278,7 +287,7 @@ class BaseModel(BaseEstimator):
             raise ValueError(MISSING_CELLS) from None
 
 
-def is_plain(X: Any) -> bool:
+def is_plain(X: RowsLike) -> bool:
     """Whether X (n, d) is an array of finite numbers that scikit-learn's validation would return as it is."""
     if not (type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size):
         return False
@@ -311,7 +320,7 @@ def warn_of_shares(weights: np.ndarray) -> None:
     )
 
 
-def check_predictions(*arrays: Any) -> None:
+def check_predictions(*arrays: Array) -> None:
     """Refuse predictions (n, ...) that overflowed, with the first row of X at fault."""
     for values in arrays:
         if not isinstance(values, np.ndarray) or np.isfinite(np.sum(values)):
@@ -329,11 +338,11 @@ def by_blocks(method: Callable) -> Callable:
     """A method of rows X that also takes rows that are not in memory, and predicts them block by block."""
 
     @wraps(method)
-    def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
+    def predicted(self, X: RowsLike, *args: Any, **options: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` reports an overflow
             return predict(self, X, *args, **options)
 
-    def predict(self, X: Any, *args: Any, **options: Any) -> Any:
+    def predict(self, X: RowsLike, *args: Any, **options: Any) -> Any:
         if type(X) is np.ndarray or is_dask(X):
             return method(self, X, *args, **options)
         names = getattr(self, "feature_names_in_", None)

@@ -10,6 +10,7 @@ from relvec.estimators.process import Process, fit_class_process
 from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
+from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 
 
 class GPClassifier(ClassPredictions, ClassRows, Process):
@@ -89,7 +90,7 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
         self.time_limit = time_limit
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _fit(self, X: RowsLike, y: TargetsLike, sample_weight: PerRow, groups: PerRow) -> None:
         options = process_options(self._parameters(), noise="auto", earlier=self._earlier)
         source = self._class_source(options, X, y, sample_weight, groups)
         if not isinstance(source, MemorySource):

@@ -19,6 +19,8 @@ import numpy as np
 Array = Any  # an array of whichever library
 RowsLike = Any  # rows as users hand them in: arrays of any library, data frames, sparse matrices, Dask, files
 TargetsLike = Any  # targets likewise: numbers, labels, or lists of them
+PerRow = Any  # likewise one value for each row: sample weights, groups
+Collection = Any  # a data frame, series or array of Dask
 Namespace = Any  # its functions, by the names of the array API standard
 
 # where array-api-compat is found: scipy's copy has moved

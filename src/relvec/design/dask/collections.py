@@ -9,14 +9,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from relvec.design.readers import is_dask
+from relvec.runtime.arrays import Collection
 
 
 def predict_lazily(
-    method: Callable, X: Any, n_features: int, names_in: Any, names: list[str] | None, dtype: Any = float,
-    parts: int = 0, **options: Any,
-) -> Any:  # fmt: skip
+    method: Callable, X: Collection, n_features: int, names_in: Sequence[str] | None, names: list[str] | None,
+    dtype: DTypeLike = float, parts: int = 0, **options: Any,
+) -> Collection:  # fmt: skip
     """A method's values for every chunk of a collection of Dask, as such a collection.
 
     Values are (n,), or (n, q) with these q names. With ``parts`` the method gives as many of them, and so does this.
@@ -31,15 +33,21 @@ def predict_lazily(
 
 
 def evaluate_lazily(
-    method: Callable, X: Any, n_features: int, names_in: Any, shape: tuple[int, ...], dtype: Any = float, **options: Any
-) -> Any:
+    method: Callable,
+    X: Collection,
+    n_features: int,
+    names_in: Sequence[str] | None,
+    shape: tuple[int, ...],
+    dtype: DTypeLike = float,
+    **options: Any,
+) -> Collection:
     """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
     check_columns(X, n_features, names_in)
     return map_chunks(X, partial(_evaluate_chunk, method, shape, dtype, options), shape, dtype)
 
 
 def _evaluate_chunk(
-    method: Callable, shape: tuple[int, ...], dtype: Any, options: dict[str, Any], X: Any
+    method: Callable, shape: tuple[int, ...], dtype: DTypeLike, options: dict[str, Any], X: Collection
 ) -> np.ndarray:
     if len(X) == 0:
         return np.zeros((0, *shape), dtype=dtype)
@@ -47,7 +55,9 @@ def _evaluate_chunk(
     return np.stack(found, axis=-1) if isinstance(found, tuple) else found
 
 
-def map_chunks(X: Any, function: Callable[[Any], np.ndarray], shape: tuple[int, ...] = (), dtype: Any = float) -> Any:
+def map_chunks(
+    X: Collection, function: Callable[[Collection], np.ndarray], shape: tuple[int, ...] = (), dtype: DTypeLike = float
+) -> Collection:
     """A function of rows, with values (n, *shape), of every chunk of X: an array of Dask, computed when asked for.
 
     A table gives its partitions as tables, and an array with chunks of unknown length.
@@ -67,7 +77,7 @@ def map_chunks(X: Any, function: Callable[[Any], np.ndarray], shape: tuple[int, 
     return da.map_blocks(function, X, chunks=chunks, new_axis=list(range(2, 1 + len(shape))), meta=empty)
 
 
-def as_series(values: Any, X: Any, names: list[str] | None) -> Any:
+def as_series(values: Collection, X: Collection, names: list[str] | None) -> Collection:
     """Values (n,) or (n, q) for the rows of X; for a table a series, or a table with these names, with X's index."""
     if not is_table(X):
         return values
@@ -76,7 +86,7 @@ def as_series(values: Any, X: Any, names: list[str] | None) -> Any:
     return dd.from_dask_array(values, columns="prediction" if names is None else names, index=X.index)
 
 
-def check_columns(X: Any, n_features: int, expected: Sequence[str] | None) -> None:
+def check_columns(X: Collection, n_features: int, expected: Sequence[str] | None) -> None:
     """Refuse a collection that has not as many columns, or a table that has not the expected names."""
     if len(X.shape) != 2 or X.shape[1] != n_features:
         raise ValueError(f"X has shape {X.shape}, but the model expects {n_features} features as input")
@@ -86,7 +96,7 @@ def check_columns(X: Any, n_features: int, expected: Sequence[str] | None) -> No
         )
 
 
-def compute_chunks(values: Any, function: Callable[[Any], Any]) -> tuple:
+def compute_chunks(values: Collection, function: Callable[[Collection], Any]) -> tuple:
     """A function of every chunk of an array of Dask, computed where the chunks are."""
     import dask
 
@@ -94,19 +104,19 @@ def compute_chunks(values: Any, function: Callable[[Any], Any]) -> tuple:
         return dask.compute(*(dask.delayed(function)(chunk) for chunk in chunks_of(values)))
 
 
-def gather(*collections: Any) -> tuple:
+def gather(*collections: Collection) -> tuple:
     """Collections of Dask brought here; others as they are."""
     import dask
 
     return dask.compute(*collections)
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: Collection) -> bool:
     """Whether X is a table of Dask rather than an array."""
     return is_dask(X) and "array" not in type(X).__module__.split(".")
 
 
-def as_dask_array(values: Any, name: str, ndim: int | None) -> Any:
+def as_dask_array(values: Collection, name: str, ndim: int | None) -> Collection:
     """A collection of Dask as an array of Dask; other arrays as they are."""
     with quiet_scheduler():
         array = values.to_dask_array() if is_table(values) else values if is_dask(values) else np.asarray(values)
@@ -115,16 +125,16 @@ def as_dask_array(values: Any, name: str, ndim: int | None) -> Any:
     return array
 
 
-def _unsplit_columns(values: Any) -> Any:
+def _unsplit_columns(values: Collection) -> Collection:
     return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
 
 
-def chunks_of(values: Any) -> list:
+def chunks_of(values: Collection) -> list:
     """The chunks of rows of an array of Dask, all columns together."""
     return _unsplit_columns(values).to_delayed().ravel().tolist()
 
 
-def align(values: Any, X: Any, name: str) -> Any:
+def align(values: Collection, X: Collection, name: str) -> Collection:
     """Values (n,) or (n, q) in the chunks of the rows of X; ones for None."""
     import dask.array as da
 

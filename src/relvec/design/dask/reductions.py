@@ -19,7 +19,7 @@ from relvec.design.base import Value
 from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 from relvec.design.statistics import Statistics
-from relvec.runtime.arrays import refuse_masked
+from relvec.runtime.arrays import Collection, refuse_masked
 
 _FAN = 8  # results combined at once
 
@@ -34,7 +34,7 @@ class DaskSamples(Samples):
     statistics : of all rows.
     """
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any = None):
+    def __init__(self, X: Collection, y: Collection, sample_weight: Collection = None):
         import dask
 
         self.names = [str(name) for name in X.columns] if is_table(X) else None

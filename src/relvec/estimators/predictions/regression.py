@@ -118,7 +118,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return predict_lazily(self.predict, X, self.n_features_in_, getattr(self, "feature_names_in_", None), names,
                               parts=2 if return_std else 0, return_std=return_std, noise=noise)  # fmt: skip
 
-    def _lazily(self, method: Callable, X: RowsLike, size: int, **options: object) -> Array:
+    def _lazily(self, method: Callable, X: RowsLike, size: int, **options: Any) -> Array:
         """Values (n, size) of each output for a collection of Dask, as an array of Dask."""
         from relvec.design import evaluate_lazily
 

@@ -15,6 +15,7 @@ from relvec.estimators.base import MAX_WEIGHT_SUM_OF_COUNTS, BaseModel, check_we
 from relvec.estimators.options import FitOptions, ProcessOptions
 from relvec.estimators.sources import LargeSource, MemorySource, Source, SparseSource, draw_size
 from relvec.estimators.sources.base import check_groups, check_labels, refuse_groups
+from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 from relvec.runtime.machine import memory_left
 
 GATHERED_BYTES_PER_ROW = 12_800  # that a process of classes may take for a row of Dask that it is fitted to here
@@ -26,7 +27,9 @@ class ClassRows(BaseModel):
     classes_: np.ndarray
     class_weight: Any
 
-    def _class_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Source:
+    def _class_source(
+        self, options: FitOptions, X: RowsLike, y: TargetsLike, sample_weight: PerRow, groups: PerRow = None
+    ) -> Source:
         """Return the rows, validated, as a source, and store the classes."""
         in_columns = issparse(X) and self._takes_sparse
         if type(X) is not np.ndarray and not in_columns:
@@ -47,7 +50,7 @@ class ClassRows(BaseModel):
             return SparseSource(X, targets, weights, two)
         return MemorySource(X, targets, weights, on_device, not options.precomputed, two, groups)
 
-    def _encode(self, y: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _encode(self, y: TargetsLike, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the class of each label as ones (n, K), (n, 1) for the second of two, and weights; store classes."""
         classes, label = sort_classes(y)
         weights = self._weigh(y, weights)
@@ -57,7 +60,7 @@ class ClassRows(BaseModel):
         return member[:, 1:] if len(classes) == 2 else member, weights
 
     def _disk_source(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
+        self, options: FitOptions, X: RowsLike, y: TargetsLike, sample_weight: PerRow, names: list[str] | None
     ) -> LargeSource:
         """Rows that stay on disk; their labels are in memory."""
         options.check_elsewhere("rows on disk")
@@ -77,7 +80,7 @@ class ClassRows(BaseModel):
         check_weight_sum(weights * factors, MAX_WEIGHT_SUM_OF_COUNTS)
         return weights * factors
 
-    def _dask_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> Source:
+    def _dask_source(self, options: FitOptions, X: RowsLike, y: TargetsLike, sample_weight: PerRow) -> Source:
         """Rows that stay with the workers of Dask; few are brought here."""
         options.check_elsewhere("collections of Dask")
         labels = design.align_labels(X, y)

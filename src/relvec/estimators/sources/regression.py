@@ -16,6 +16,7 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import LargeSource, MemorySource, Source, SparseSource, draw_size
 from relvec.estimators.sources.base import check_groups, check_numbers, check_used, refuse_groups
 from relvec.inference.censored import as_ends
+from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 from relvec.runtime.machine import memory_left
 
 MAX_COUNT = 1e15  # beyond, doubles soon skip some whole numbers
@@ -30,8 +31,8 @@ class RegressionRows(BaseModel):
         return tags
 
     def _regression_source(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, groups: Any = None, *, counts: bool = False,
-        censored: bool = False, passes: bool = False,
+        self, options: FitOptions, X: RowsLike, y: TargetsLike, sample_weight: PerRow, groups: PerRow = None, *,
+        counts: bool = False, censored: bool = False, passes: bool = False,
     ) -> Source:  # fmt: skip
         """Return the rows, validated, as a source.
 
@@ -63,19 +64,19 @@ class RegressionRows(BaseModel):
             check_counts(are_counts(source.targets), some_counts(source))
         return source
 
-    def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
+    def _validate_targets(self, X: RowsLike, y: TargetsLike, accept_sparse: Any = False) -> tuple[RowsLike, np.ndarray]:
         """X (n, d) and y (n,) or (n, q) as finite numbers."""
         X, y = self._validate(X, check_numbers(y), multi_output=True, y_numeric=True, accept_sparse=accept_sparse)
         return X, np.asarray(y, dtype=np.float64)
 
-    def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _validate_ends(self, X: RowsLike, y: TargetsLike) -> tuple[np.ndarray, np.ndarray]:
         """X (n, d) as finite numbers, and the ends (n, 2) of censored targets."""
         X, ends = self._check_numbers(X, ensure_min_samples=2), as_ends(y)
         check_consistent_length(X, ends)
         check_size(np.max(np.abs(ends), initial=0.0, where=np.isfinite(ends)))
         return X, ends
 
-    def _sparse_source(self, X: Any, y: Any, sample_weight: Any, counts: bool) -> Source:
+    def _sparse_source(self, X: RowsLike, y: TargetsLike, sample_weight: PerRow, counts: bool) -> Source:
         """Rows of a scipy.sparse matrix, validated."""
         X, y = self._validate_targets(X, y, "csc")
         weights = self._check_weights(sample_weight, X)
@@ -86,7 +87,13 @@ class RegressionRows(BaseModel):
         return source
 
     def _disk_source(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None, counts: bool
+        self,
+        options: FitOptions,
+        X: RowsLike,
+        y: TargetsLike,
+        sample_weight: PerRow,
+        names: list[str] | None,
+        counts: bool,
     ) -> Source:
         """Rows that stay on disk, validated."""
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
@@ -101,7 +108,7 @@ class RegressionRows(BaseModel):
         return LargeSource(samples, memory, y.ndim == 1)
 
     def _dask_source(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, counts: bool, censored: bool
+        self, options: FitOptions, X: RowsLike, y: TargetsLike, sample_weight: PerRow, counts: bool, censored: bool
     ) -> Source:
         """Rows that stay with the workers of Dask; few are brought here."""
         options.check_elsewhere("collections of Dask")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, input_columns
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.sources.base import Part, Sample, Source, merge_targets, output_target, target_units
+from relvec.runtime.arrays import RowsLike
 
 
 class SparseSource(Source):
     """Rows X (N, d) in compressed sparse columns, those of positive weight, with targets (N, q) and weights (N,)."""
 
-    def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, single: bool) -> None:
+    def __init__(self, X: RowsLike, targets: np.ndarray, weights: np.ndarray, single: bool) -> None:
         used = np.flatnonzero(weights > 0.0)
         self.X = X if len(used) == len(weights) else X.tocsr()[used].tocsc()
         self.targets, self.weights, self.single = targets[used], weights[used], single
