@@ -31,7 +31,6 @@ import numpy as np
 import torch
 
 from relvec import RVC, RVR
-from relvec.design.device import DeviceDesign
 
 
 class Machine:
@@ -98,36 +97,18 @@ def sinc(n: int, device: torch.device, seed: int = 0) -> tuple[torch.Tensor, tor
     return X, f + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64, device=device), f
 
 
-class Surveys:
-    """Counts the passes over the dictionary of a search while it is open."""
-
-    def __enter__(self) -> Surveys:
-        self.count, self._scan = 0, DeviceDesign.scan
-
-        def counted(design, *arguments):
-            self.count += 1
-            return self._scan(design, *arguments)
-
-        DeviceDesign.scan = counted  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *exception) -> None:
-        DeviceDesign.scan = self._scan  # type: ignore[method-assign]
-
-
 def regression(machine: Machine, n: int, profile: bool) -> dict:
     """One fit of n points and a prediction of a million rows with standard deviations."""
     X, y, _ = sinc(n, machine.device)
-    with Surveys() as surveys:
-        fit = RVR(width=2.5).fit
-        model, seconds, peak = machine.timed(lambda: fit(X, y), f"fit of {n}" if profile else "")
+    fit = RVR(width=2.5).fit
+    model, seconds, peak = machine.timed(lambda: fit(X, y), f"fit of {n}" if profile else "")
     m = min(n, 1_000_000)
     Z, _, f = sinc(m, machine.device, seed=1)
     (mean, std), predicted, _ = machine.timed(lambda: model.predict(Z, return_std=True))
-    k, v = model.fitted_.compression.rank if model.fitted_.compression else n, len(model.weights_)
-    # the factor, its Gram matrix and the dictionary take 2 n k^2 each; a survey reads the dictionary once
-    operations = 6.0 * n * k**2 + surveys.count * 2.0 * n * k * v
-    passes = 1 + 2 + 2 + 3 + surveys.count  # over the factor: made, Gram and targets, dictionary, norms, surveys
+    v = len(model.weights_)
+    k = model.fitted_.compression.rank if model.fitted_.compression else v
+    # kernel values at the pivots, the factor and its Gram matrix; blocks are read and written a few times
+    operations, passes = 4.0 * n * k**2, 6
     return {
         "n": n,
         "seconds": seconds,
@@ -136,7 +117,6 @@ def regression(machine: Machine, n: int, profile: bool) -> dict:
         "bytes": 8.0 * n * k * passes,
         "rank": k,
         "vectors": len(model.relevance_),
-        "surveys": surveys.count,
         "rmse": float(torch.sqrt(torch.mean((mean - f) ** 2))),
         "noise": float(model.noise_variance_),
         "status": model.status_,

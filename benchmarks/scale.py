@@ -14,7 +14,7 @@ Parts:
 - defaults: GPRegressor() and GPClassifier() under 30 MB, on rows of KIN40K in memory (needs RELVEC_DATA) and on 100,000
   rows of 12 features, for regression from disk: what the fit took besides its data, or the limit it asks for (Linux).
 - disk: the sinc from a memory map on disk.
-- table: RVR() on 12 features, 5 of them of use (Friedman #1): learned widths, candidates in subsets.
+- table: RVR() on 12 features, 5 of them of use (Friedman #1): learned widths.
 - parquet: the same table, a million rows in a Parquet file, by the command `relvec fit --model gp`. The peak is that of
   the command.
 - kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): GPRegressor() as it comes and with at most 4,096
@@ -257,7 +257,7 @@ def child(part: str, n: int, extra: str) -> dict:
             model = RVR(**kernel, memory_limit=float(limit), verbose=False)
         row = fit(model, X, y)
         share = {"limit MB": float(limit) / 1e6, "taken / limit": row["taken MB"] * 1.048576e6 / float(limit)}
-        evidence = {"log evidence": f"{model.log_marginal_likelihood_:.3f}", "subsets": model.n_subsets_}
+        evidence = {"log evidence": f"{model.log_marginal_likelihood_:.3f}", "candidates": model.n_candidates_}
         return {"dictionary": kind, "N": n, **share, **row, **told(model), **evidence}
     if part == "disk":
         with tempfile.TemporaryDirectory() as folder:

@@ -37,11 +37,6 @@ class Status(Enum):
     HELD_OUT = "held-out rows chose the number of functions; at its price a move that gains `certificate_` may remain"
     DISTILLED = "the functions tell the mean and variance of a process again, within the loss of density allowed"
     FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
-    CANDIDATES = (
-        "no single move among the candidates looked at gains more than tol, and the memory limit or the work allowed "
-        "only some of the training rows as candidates. Raise memory_limit, or choose the centres: "
-        "basis=KernelBasis(kernel, centres=...)"
-    )
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     BASELINE = "a constant or a straight line predicts rows that were left out better than the process: it is the model"

@@ -25,8 +25,6 @@ CURES = {
     "time_limit": "The time limit ended the search. The model is the best found by then.",
     "memory_limit": "More rows would have been kept if the memory limit had allowed for them. The model is usable.",
     "interrupted": "The fit was stopped early. The model is the best found by then.",
-    "candidates": "Only some of the rows were candidates for the model, because all of them exceed the memory limit. "
-    "The model is usable; more memory may find a better one.",
     "stalled": "The search ended with a small improvement left, lost in rounding errors. This is seldom serious.",
     "constant_target": "All targets are equal, so the model is a constant.",
 }
