@@ -130,7 +130,7 @@ def noise_free_fits() -> dict[str, Any]:
 
 
 def noise_free_figure() -> Any:
-    """The SVM's and the RVM's approximation (T01 figure 1)."""
+    """Return the SVM's and the RVM's approximation (T01 figure 1)."""
     return pair_figure(noise_free_svm(), noise_free_rvm(), X, sinc(X), sinc)
 
 
@@ -141,7 +141,7 @@ class Spline:
         self.model, self.support_ = model, model.support_
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """The function (n,) at X."""
+        """Return the function (n,) at X."""
         return self.model.predict(X + SHIFT)
 
 
@@ -152,12 +152,12 @@ def spline_fit(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.ndarray]
 
 
 def spline_svm(t: np.ndarray, rng: np.random.Generator) -> Spline:
-    """The support vector machine of the same targets."""
+    """Return the support vector machine of the same targets."""
     return Spline(_svm.spline_regressor(LinearSpline(), X + SHIFT, t, rng))
 
 
 def spline_draw(noise: Noise, svm: bool, rng: np.random.Generator) -> dict[str, float]:
-    """What is measured on one draw."""
+    """Return what is measured on one draw."""
     model, t = spline_fit(noise, rng)
     values = {
         "vectors": len(model.relevance_),
@@ -178,7 +178,7 @@ def by_solver(noise: Noise, rng: np.random.Generator) -> dict[str, float]:
 
 
 def other_solvers(others: Mapping[str, np.ndarray]) -> str:
-    """What the number is by other algorithms."""
+    """Return what the number is by other algorithms."""
     return f"on the first {len(others['em'])} draws " + " and ".join(
         f"{words} ends at the mean deviation {others[s].mean():.4f} with {others[f'vectors, {s}'].mean():.1f} vectors"
         for s, words in (("em", "EM (T01 A.3)"), ("sequential", "the default search"))
@@ -202,7 +202,7 @@ def noisy(noise: Noise, svm: bool, context: Context) -> Outcome:
 
 
 def noisy_figure(noise: Noise, svm: bool, context: Context) -> Any:
-    """The fit to the first draw."""
+    """Return the fit to the first draw."""
     rng = context.rng()
     model, t = spline_fit(noise, rng)
     if not svm:

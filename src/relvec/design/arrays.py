@@ -78,7 +78,7 @@ class LaplaceDesign(Design):
         return atoms  # equal rows were merged
 
     def weighted_moments(self, model: ModelOnRows, rows: RowDirections, order: np.ndarray) -> Piece:
-        """What `scan_weighted` looks at; ``order`` (M,) ranks atoms by content."""
+        """Return what `scan_weighted` looks at; ``order`` (M,) ranks atoms by content."""
         p, weights = _on_rows(model), model.observed.weights
         curvature = rows.curvature(p, weights)
         squares = self.diagonal(curvature[:, 0] if rows.K == 1 else curvature).reshape(rows.K, -1)
@@ -87,7 +87,7 @@ class LaplaceDesign(Design):
         return Piece(atoms, order, atoms, projected, squares)
 
     def scan_weighted(self, moments: Piece, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
-        """The function's value on the whole dictionary."""
+        """Return the function's value on the whole dictionary."""
         return function(moments)
 
 

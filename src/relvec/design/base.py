@@ -59,7 +59,7 @@ class Design(Dictionary):
 
     @abstractmethod
     def columns(self, atoms) -> np.ndarray:
-        """The columns of the given atoms (n, k), float64."""
+        """Return the columns of the given atoms (n, k), float64."""
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         """Y'Phi (j, M) for Y (n, j)."""
@@ -74,7 +74,7 @@ class Design(Dictionary):
 
     @abstractmethod
     def subset(self, atoms) -> Design:
-        """The design of some atoms only, scaled as here."""
+        """Return the design of some atoms only, scaled as here."""
 
 
 class Observed(NamedTuple):
@@ -105,7 +105,7 @@ class RowDirections(Protocol):
         """Columns of the directions of each class."""
 
     def curvature(self, p: PosteriorOnRows, weights: Array) -> Array:
-        """The diagonal of B (n, K)."""
+        """Return the diagonal of B (n, K)."""
 
     def directions(self, p: PosteriorOnRows, weights: Array, c: int) -> Array:
         """Y (n, j) of class c."""
@@ -121,7 +121,7 @@ class Piece(NamedTuple):
     squares: np.ndarray  # (K, L) the weighted squares phi' diag(w) phi
 
     def take(self, places: np.ndarray) -> Piece:
-        """Some of them."""
+        """Return some of them."""
         projected = [each[:, places] for each in self.projected]
         return Piece(self.atoms[places], self.keys[places], self.contents[places], projected, self.squares[:, places])
 

@@ -19,7 +19,7 @@ _BLOCK_ROWS = 8192  # of the factor computed at once, so that they stay in the c
 
 
 def kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
-    """The one kernel part that is centred on the training rows and positive definite, or None."""
+    """Return the one kernel part that is centred on the training rows and positive definite, or None."""
     if not isinstance(basis, Concat) or basis.order is not None:
         return None
     parts = [p for p in basis.parts if isinstance(p, KernelBasis)]
@@ -90,7 +90,7 @@ def candidates(left: np.ndarray, stop: float, rng: np.random.Generator) -> np.nd
 
 
 def _blocks_to_go(history: list[float], goal: float) -> float:
-    """Rounds until the trace reaches its goal if it keeps falling by the last factor."""
+    """Estimate the rounds until the trace reaches its goal if it keeps falling by the last factor."""
     if history[-1] <= goal:
         return 0.0
     fall = np.log(history[-2] / history[-1])
@@ -107,7 +107,7 @@ class Factor:
 
     @classmethod
     def of(cls, kernel: Kernel, pivots: np.ndarray, L: np.ndarray) -> Factor:
-        """The factor for pivots (r, d) on which F is L (r, r), up to rounding above its diagonal."""
+        """Return the factor for pivots (r, d) on which F is L (r, r), up to rounding above its diagonal."""
         return cls(kernel, pivots, lapack.dtrtri(np.asfortranarray(np.tril(L)), lower=1)[0])
 
     @property

@@ -99,7 +99,7 @@ def tame(squared: np.ndarray) -> np.ndarray:
 
 
 def not_finite(atom: int) -> ValueError:
-    """The error for a basis function that has infinite values."""
+    """Return the error for a basis function that has infinite values."""
     return ValueError(
         f"basis function {atom} is not finite on the training rows; "
         "rescale the inputs (StandardScaler) or lower the degree"
@@ -208,7 +208,7 @@ def _centred_squares(X: Any, mean: np.ndarray, weights: np.ndarray) -> np.ndarra
 
 
 def centre_columns(design: DenseDesign, constant: int, weights: np.ndarray | None = None) -> DenseDesign:
-    """The design with every column but the constant's centred on its mean, under the weights of its rows (n,).
+    """Return the design with every column but the constant's centred on its mean, under the weights of its rows (n,).
 
     The matrix of the design given is overwritten. Without ``weights`` the rows are those of regression, times the roots
     of their sample weights. The constant's column holds these roots, in any coordinates of the rows: to be centred is

@@ -57,7 +57,7 @@ def is_parquet(X: RowsLike) -> bool:
 
 
 def load(X: RowsLike, y: TargetsLike, weights: PerRow, memory: float, in_passes: bool = False) -> Loaded | None:
-    """The rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
+    """Return the rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
 
     A fit ``in_passes`` reads its rows a few times only, so that fewer are held.
 
@@ -73,7 +73,7 @@ def load(X: RowsLike, y: TargetsLike, weights: PerRow, memory: float, in_passes:
 
 
 def blocks_to_predict(X: RowsLike, names: Iterable[str] | None) -> Iterator[Any] | None:
-    """The rows X of a source, block by block; None for no source. ``names`` are the columns to take of a file."""
+    """Return the rows X of a source, block by block; None for no source. ``names`` are columns of a file to take."""
     if is_parquet(X):
         dataset = _dataset(X)
         columns = None if names is None else list(names)
@@ -85,7 +85,7 @@ def blocks_to_predict(X: RowsLike, names: Iterable[str] | None) -> Iterator[Any]
 
 
 def parquet_features(X: RowsLike, y: TargetsLike, weights: PerRow) -> list[str]:
-    """The columns of a Parquet file that are neither targets nor weights."""
+    """Return the columns of a Parquet file that are neither targets nor weights."""
     known = _dataset(X).schema.names
     others = _names(y) + _names(weights)
     missing = [name for name in others if name not in known]
@@ -116,7 +116,7 @@ def _dataset(X: RowsLike) -> Any:
 
 
 def _read_parquet(X: RowsLike, y: TargetsLike, weights: PerRow, most_bytes: float) -> Loaded:
-    """A Parquet file in memory, or its X in a temporary file once that takes more than so many bytes."""
+    """Return a Parquet file in memory, or its X in a temporary file once that takes more than so many bytes."""
     features = parquet_features(X, y, weights)
     held: list[np.ndarray] = []
     targets: list[np.ndarray] = []

@@ -55,7 +55,7 @@ class Samples(ABC):
         return rows
 
     def blocked(self, rows: int) -> Samples:
-        """The same samples in blocks of about so many rows, where that can be chosen."""
+        """Return the same samples in blocks of about so many rows, where that can be chosen."""
         return self
 
 
@@ -95,7 +95,7 @@ class LocalSamples(Samples):
         return LocalSamples(self._X, self.targets, self.weights, rows)
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks in order."""
+        """Return the blocks in order."""
         for start in range(0, self.n_rows, self.block_rows):
             stop = min(start + self.block_rows, self.n_rows)
             yield Block(start, read(self._X, start, stop), self.targets[start:stop], self.weights[start:stop])
@@ -122,7 +122,7 @@ def read(X: RowsLike, start: int, stop: int) -> np.ndarray:
 
 
 def in_order(function: Callable[[Any], Value], items: Iterable[Any]) -> Iterator[Value]:
-    """The function's values in the order of the items, computed on as many threads as BLAS may use."""
+    """Return the function's values in the order of the items, computed on as many threads as BLAS may use."""
     workers = n_threads()
     with one_thread():
         if workers == 1:

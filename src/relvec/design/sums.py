@@ -43,7 +43,7 @@ Columns = Callable[[Array], Array]  # of rows X (b, d): A (b, c), in the library
 def reduce_rows(
     basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, Rows]:
-    """A bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
+    """Return a bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
 
     Where the dictionary is too long for that, the rows are those of an even draw of its atoms, which come first; None
     for all of them. Atoms ``keep`` and those that stand on no row are in every draw.
@@ -62,7 +62,7 @@ def reduce_rows(
 
 
 def max_columns(n_rows: int, memory: float) -> int:
-    """The most columns that so many rows are reduced to in one pass, in memory and time."""
+    """Return the most columns that so many rows are reduced to in one pass, in memory and time."""
     held = n_threads() + 4  # matrices of that size at once
     return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(MAX_PASS_MULTIPLICATIONS / n_rows)))
 
@@ -76,7 +76,7 @@ def draw_atoms(basis: Basis, most: int, keep: np.ndarray | None = None) -> np.nd
 
 
 def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows:
-    """The design matrix itself, computed block by block, and the targets, times the roots of the weights."""
+    """Return the design matrix itself, computed block by block, and the targets, times the roots of the weights."""
     Phi, targets = np.empty((samples.n_rows, basis.n_atoms)), np.empty((samples.n_rows, samples.n_targets))
 
     def fill(block: Block) -> None:
@@ -90,7 +90,7 @@ def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -
 
 
 def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
-    """The design matrix on rows X (n, d) without weights."""
+    """Return the design matrix on rows X (n, d) without weights."""
     design = dense_rows(basis, LocalSamples(X)).design
     assert isinstance(design, DenseDesign)
     return design
@@ -182,7 +182,7 @@ def add_up(
 
 
 def qr_of_columns(columns: Columns, samples: Samples, c: int, memory: float, numbers: int) -> np.ndarray:
-    """The QR triangle of the rows of [A t], each multiplied by the root of its weight."""
+    """Return the QR triangle of the rows of [A t], each multiplied by the root of its weight."""
     samples = samples.blocked(_block_rows(c * numbers, memory, 2 * c))
     return tall_qr(samples, partial(_with_targets, columns))
 
@@ -206,13 +206,13 @@ def _add(a: Sums, b: Sums) -> Sums:
 
 
 def _with_targets(columns: Columns, block: Block) -> np.ndarray:
-    """The rows of [A t], each multiplied by the root of its weight."""
+    """Return the rows of [A t], each multiplied by the root of its weight."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by the design
         return np.column_stack([to_host(columns(block.X)), block.targets]) * block.root
 
 
 def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-    """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
+    """Form the QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over samples."""
     R = tall_qr(samples, partial(_model_columns, basis, scale, output))
     return R[:, :-1], R[:, -1]
 

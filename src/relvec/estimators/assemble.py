@@ -95,7 +95,7 @@ def tabulate_weights(fits: list, atoms: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
-    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
+    """Return the fitted function over the given atoms, a superset of the fit's own in a fixed order."""
     state = fit.result.state
     place = {atom: i for i, atom in enumerate(state.active.tolist())}
     own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
@@ -137,7 +137,7 @@ class Inclusion:
 
 
 def inclusion(model: FittedRVM, n_features: int) -> Inclusion | None:
-    """The columns in a model of inputs and a constant alone; None for any other model.
+    """Return the columns in a model of inputs and a constant alone; None for any other model.
 
     Of columns that share a precision each has its own gain, as if it alone were left out.
     """
@@ -160,7 +160,7 @@ def inclusion(model: FittedRVM, n_features: int) -> Inclusion | None:
 
 
 def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:
-    """The first kernel of a dictionary, its width, and the relevance of features with variances (d,)."""
+    """Return the first kernel of a dictionary, its width, and the relevance of features with variances (d,)."""
     kernels: list[Kernel] = [part.kernel for part in leaves(basis) if isinstance(part, KernelBasis)]
     if not kernels:
         return {}
@@ -184,7 +184,7 @@ def is_linear(basis: Basis) -> bool:
 
 
 def tabulate_history(steps: list[Step], rows: np.ndarray, shift: float, unit: float) -> np.ndarray:
-    """Steps as a structured array. An atom of a model with several outputs counts on beyond M, output by output."""
+    """Return steps as a structured array. Atoms of a model of several outputs count on beyond M, output by output."""
     table = [
         (h.action, h.atom, rows[h.atom % len(rows)] if h.atom >= 0 else -1, h.gain, h.objective + shift, h.size,
          h.noise_variance * unit**2)
@@ -203,7 +203,7 @@ def warn_unless_converged(result: Result, tol: float, label: str = "") -> None:
 
 
 def caller_level() -> int:
-    """The stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
+    """Return the stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):
         frame, level = frame.f_back, level + 1
@@ -211,7 +211,7 @@ def caller_level() -> int:
 
 
 def check_representable(*values: np.ndarray) -> None:
-    """An error where weights, precisions or variances of a model, in the units of X and y, have no double."""
+    """Raise an error where weights, precisions or variances of a model, in the units of X and y, have no double."""
     if not all(np.all(np.isfinite(value)) for value in values):
         raise ValueError(
             "the weights of this model, their precisions or their variances are beyond the range of floating-point "

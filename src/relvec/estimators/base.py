@@ -145,7 +145,7 @@ class BaseModel(BaseEstimator):
         """Set public attributes from the record of a fit."""
 
     def _parameters(self) -> dict[str, object]:
-        """The parameters of the constructor by name."""
+        """Return the parameters of the constructor by name."""
         return {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
 
     @property
@@ -192,7 +192,7 @@ class BaseModel(BaseEstimator):
 
     @contextmanager
     def _atomic(self) -> Iterator[None]:
-        """A change of the estimator that leaves it as it was where it fails."""
+        """Change the estimator, and leave it as it was where that fails."""
         before = dict(self.__dict__)
         try:
             with show_progress(self.verbose), share_of_work():
@@ -335,7 +335,7 @@ def check_predictions(*arrays: Array) -> None:
 
 
 def by_blocks(method: Callable) -> Callable:
-    """A method of rows X that also takes rows that are not in memory, and predicts them block by block."""
+    """Return a method of rows X that also takes rows that are not in memory, and predicts them block by block."""
 
     @wraps(method)
     def predicted(self, X: RowsLike, *args: Any, **options: Any) -> Any:

@@ -45,7 +45,7 @@ def _among(n: int, first: int, values: np.ndarray) -> np.ndarray:
 
 
 def _record(fitted: FittedProcess, predictors: list[DistilledPredictor]) -> FittedRVM:
-    """The record: weights that are known, as they are those of functions without noise."""
+    """Return the record: weights that are known, as they are those of functions without noise."""
     basis, q = predictors[0].basis, len(predictors)
     weights = np.array([predictor.weights for predictor in predictors])
     used = weights != 0.0

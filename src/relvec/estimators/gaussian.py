@@ -77,7 +77,7 @@ class GaussianFit:
         return self.result.state.posterior.log_evidence - self.n_samples * np.log(self.unit)
 
     def history(self, rows: np.ndarray) -> np.ndarray:
-        """The history (structured array) in the target's own units; rows (M,) are the atoms' training rows."""
+        """Return the history (structured array) in the target's own units; rows (M,) are the atoms' training rows."""
         state = self.result.state
         shift = -self.n_samples * np.log(self.unit) - 2.0 * self.prior.c * np.log(self.unit)
         if self.prior.b > 0:  # nothing is pruned then, so the support never changes
@@ -86,7 +86,7 @@ class GaussianFit:
 
 
 def _with_given_noise(start: Start | None, problem: Problem) -> Start | None:
-    """A start whose noise is the one that was given, to the last digit."""
+    """Return a start whose noise is the one that was given, to the last digit."""
     return (
         start if start is None or problem.noise_variance is None else replace(start, beta=1.0 / problem.noise_variance)
     )
@@ -106,7 +106,7 @@ def scale_noise(given: float | None, unit: float) -> float | None:
 
 
 def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
-    """The problem of a solver for a target in units of ``unit``, all but the design."""
+    """Return the problem of a solver for a target in units of ``unit``, all but the design."""
     prior, noise = options.prior, scale_noise(options.noise_variance, unit)
     check_size(unit)
     constant = variance == 0.0
@@ -150,7 +150,7 @@ class GaussianSearch(Search):
 
     @classmethod
     def of(cls, options: MachineOptions, source: Source, basis: Basis) -> GaussianSearch:
-        """The search for the models of a source."""
+        """Return the search for the models of a source."""
         units, variances = source.target_units()
         problems = [
             gaussian_problem(options, unit, variance, source.weight, seed)
@@ -191,7 +191,7 @@ class GaussianSearch(Search):
         return Found(fits, part, rows.compression)
 
     def problems_on(self, part: Basis, rows: Rows, starts: list | None = None) -> list[Problem]:
-        """The problem of each output over a dictionary on its rows."""
+        """Return the problem of each output over a dictionary on its rows."""
         scale = rows.design.scale
         order, draw, essential = content_ranks(part, scale), even_draw(part), np.flatnonzero(part.rows < 0)
         bias = part.n_atoms - 1 if self.options.fit_intercept else -1
@@ -246,7 +246,7 @@ class GaussianSearch(Search):
         return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)
 
     def _from_any_number(self, problem: Problem) -> Problem:
-        """The problem of a few functions at most, to start from the model of any number."""
+        """Return the problem of a few functions at most, to start from the model of any number."""
         if problem.start is not None:
             return problem
         plain = Sequential()
@@ -350,7 +350,7 @@ def evidence_moved_by_rounding(p: Posterior) -> float:
 def refit_if_interpolating(
     fits: list[GaussianFit], problems: list[Problem], noises: np.ndarray | None
 ) -> list[Problem] | None:
-    """The problems with the noise (K,) of learned widths, where a fit passes through its targets; None if none does.
+    """Fix the noise (K,) of learned widths in problems where a fit passes through its targets; None if none does.
 
     Narrow functions, each with a precision of its own, can explain targets that are noise to all of them together.
     """
@@ -368,7 +368,7 @@ def refit_if_interpolating(
 
 
 def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> Result:
-    """The same support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it."""
+    """Refit a support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it."""
     state = result.state
     design = DenseDesign(columns)
     local = np.arange(design.n_atoms)
@@ -388,7 +388,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
 
 
 def _constant(problem: Problem) -> Result:
-    """The model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
+    """Return the model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
     fixed = replace(problem, noise_variance=problem.noise_floor)
     model = begin(fixed, bias_first=True)
     step = Step("start", problem.bias, 0.0, model.objective, model.size, problem.noise_floor)

@@ -83,11 +83,11 @@ class LaplaceFit:
         return self.result.state.posterior.log_evidence + self.problem.shift
 
     def history(self, rows: np.ndarray) -> np.ndarray:
-        """The history (structured array); rows (M,) are the atoms' training rows."""
+        """Return the history (structured array); rows (M,) are the atoms' training rows."""
         return tabulate_history(self.result.history, rows, 0.0, np.nan)
 
     def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
-        """The fitted latent functions over the given atoms, a superset of the fit's own."""
+        """Return the fitted latent functions over the given atoms, a superset of the fit's own."""
         outputs, own = self.pairs
         rank = np.argsort(atoms)
         places = rank[np.searchsorted(atoms, own, sorter=rank)]
@@ -100,7 +100,7 @@ class LaplaceFit:
     def _at_origin(
         self, atoms: np.ndarray, outputs: np.ndarray, places: np.ndarray, mean: np.ndarray, root: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """The weights (k,) of centred columns as those of the columns as given: the constant of every output, the last
+        """Return weights (k,) of centred columns as those of columns as given: the constant of every output, the last
         atom, takes up the means.
         """
         last, share = len(atoms) - 1, np.append(offset_shares(self, atoms), 0.0)
@@ -131,7 +131,7 @@ class LaplaceSearch(Search):
         cls, options: MachineOptions, source: Source, basis: Basis, likelihood: Likelihood, share: bool = False,
         labels: tuple[str, ...] = (), averaged: bool = True,
     ) -> LaplaceSearch:  # fmt: skip
-        """The search for the models of a source; ``share`` is for classes that share their precisions."""
+        """Return the search for the models of a source; ``share`` is for classes that share their precisions."""
         check_prior(options)
         merged, K = source.merged(), likelihood.n_outputs
         problems = []
@@ -181,7 +181,7 @@ class LaplaceSearch(Search):
     def _on_rows(
         self, problem: LaplaceProblem, output: int, targets: np.ndarray, weights: np.ndarray
     ) -> LaplaceProblem:
-        """A problem on some rows (n,) with targets (n, q)."""
+        """Return a problem on some rows (n,) with targets (n, q)."""
         return replace(problem, target=output_target(targets, output, self.likelihood.n_outputs), weights=weights)
 
     def run(self, dictionary: Basis, starts: list | None = None) -> Found:
@@ -196,7 +196,7 @@ class LaplaceSearch(Search):
         return Found(fits if samples is None else self._refit(fits, part, samples), part)
 
     def problems_on(self, part: Basis, design: LaplaceDesign, starts: list | None = None) -> list[LaplaceProblem]:
-        """The problem of each output over a dictionary."""
+        """Return the problem of each output over a dictionary."""
         options, prior = self.options, self.options.prior
         order, b = content_ranks(part, design.scale), scaled_rates(prior, design.scale)
         bias = part.n_atoms - 1 if options.fit_intercept else -1
@@ -219,7 +219,7 @@ class LaplaceSearch(Search):
         return LaplaceFit(result, problem)
 
     def _refit(self, fits: list[LaplaceFit], part: Basis, samples: Samples) -> list[LaplaceFit]:
-        """The fits to a draw with precisions, weights and evidence of all rows."""
+        """Return the fits to a draw with precisions, weights and evidence of all rows."""
         K = self.likelihood.n_outputs
         return [replace_posterior(fit, refit(fit, part, samples, output, K)) for output, fit in enumerate(fits)]
 

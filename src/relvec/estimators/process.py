@@ -80,7 +80,7 @@ def check_sizes(X: np.ndarray, targets: np.ndarray | None = None) -> None:
 
 
 def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPredictor]:
-    """The process of each output; with several outputs one structure serves all."""
+    """Return the process of each output; with several outputs one structure serves all."""
     X, targets, weights, q = rows.X, rows.targets, rows.weights, rows.targets.shape[1]
     earlier = options.earlier if options.earlier is not None and len(options.earlier) == q else [None] * q
 
@@ -126,7 +126,7 @@ def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, f
 
 
 def max_vectors(options: ProcessOptions, X: np.ndarray) -> tuple[int, str]:
-    """The most vectors that a process of all rows X (n, d) may keep, and the status of one that would need more."""
+    """Return the most vectors that a process of all rows X (n, d) may keep, and the status where it needs more."""
     (n, d), asked = X.shape, MAX_VECTORS if options.max_vectors is None else options.max_vectors
     room = room_for_vectors(options.memory_limit, n, COPIES * (d + 2), LEAST_VECTORS * VECTOR_ROW_BYTES)
     within = max(most_vectors(room, VECTOR_ROW_BYTES * n, VECTOR_PAIR_BYTES), LEAST_VECTORS)
@@ -142,7 +142,7 @@ def warn_unless_complete(process: Any, label: str = "") -> None:
 
 
 def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredictor]) -> FittedProcess:
-    """The processes of all outputs as one record."""
+    """Return the processes of all outputs as one record."""
     X, first = rows.X + 0.0, processes[0]  # + 0.0: no -0.0
     numbers = np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes])
     kept, places = np.unique(numbers, return_index=True)
@@ -171,7 +171,7 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
 
 
 def log_evidence_in_units(process: ProcessPredictor, rows: ProcessRows, output: int) -> float:
-    """The lower bound on the log evidence of the targets of an output, in their own units."""
+    """Return the lower bound on the log evidence of the targets of an output, in their own units."""
     slopes = partial(_sum_log_slopes, process.scale, float(np.log(process.units.y_scale)), output)
     if rows.table is None:
         return process.bounds.lower + slopes(Block(0, rows.X, rows.targets, rows.weights))
@@ -179,12 +179,12 @@ def log_evidence_in_units(process: ProcessPredictor, rows: ProcessRows, output: 
 
 
 def _sum_log_slopes(scale: Scale, log_unit: float, output: int, block: Block) -> float:
-    """The sum of log du/dy over a block of rows, u the standardised target on its scale."""
+    """Return the sum of log du/dy over a block of rows, u the standardised target on its scale."""
     return float(block.weights @ (scale.log_slope(block.targets[:, output]) - log_unit))
 
 
 def find_rows(X: np.ndarray, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """The number (m,) of the first row of X (n, d), whose rows have numbers (n,), that equals each vector (m, d)."""
+    """Find the number (m,) of the first row of X (n, d), whose rows have numbers (n,), that equals each vector."""
     wanted = {row.tobytes(): -1 for row in vectors}
     for row, number in zip(X, numbers, strict=True):
         if wanted.get(key := row.tobytes()) == -1:
@@ -235,7 +235,7 @@ def fit_class_process(options: ProcessOptions, source: MemorySource) -> FittedPr
 
 
 def read_kernel(options: ProcessOptions, source: MemorySource) -> GivenKernel | None:
-    """The covariance of the log-odds that kernel and width ask for, its widths held if numbers; None to compare."""
+    """Read the covariance of log-odds that kernel and width ask for, its widths held if numbers; None to compare."""
     chosen = [isinstance(value, str) and value == "auto" for value in (options.kernel, options.width)]
     if all(chosen):
         return None
@@ -260,13 +260,13 @@ def _room(options: ProcessOptions, source: MemorySource, n_classes: int) -> floa
 
 
 def _earlier(options: ProcessOptions, n_classes: int) -> ClassModel | None:
-    """The process of so many classes that a warm start begins with."""
+    """Return the process of so many classes that a warm start begins with."""
     found = options.earlier
     return found if found is not None and len(found.base_rates) == n_classes else None
 
 
 def _assemble_classes(source: MemorySource, model: ClassModel, width_rule: str) -> FittedProcess:
-    """The process as a record."""
+    """Return the process as a record."""
     X, numbers = model.units.inputs(source.X + 0.0), np.arange(source.n_rows)  # + 0.0: no -0.0
     at = [find_rows(X, numbers, member.model.vectors) for member in model.members]
     kept = np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *at]))
@@ -300,7 +300,7 @@ def _base_rate_evidence(source: MemorySource, model: ClassModel) -> float:
 
 
 def _first_kernel(model: ClassModel, n_features: int, X: np.ndarray) -> Any:
-    """The stationary part of the first member that has one, with widths in the units of X; None where none has."""
+    """Return the stationary part of the first member that has one, widths in the units of X; None where none has."""
     parts = [member.model for member in model.members if member.model.kernel.structure.parts]
     if not parts:
         return None

@@ -37,7 +37,7 @@ MIN_GAIN_NATS = 0.01  # of the evidence, that another round has to bring
 
 
 def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int) -> LaplacePosterior:
-    """The posterior of the functions of a fit given all rows, with precisions at a fixed point, T01 eq. (16).
+    """Return the posterior of the functions of a fit given all rows, with precisions at a fixed point, T01 eq. (16).
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _posterior(rows: ModeRows, functions: np.ndarray, alpha: np.ndarray, start: 
 
 
 def replace_posterior(fit: LaplaceFit, posterior: LaplacePosterior) -> LaplaceFit:
-    """The fit with a posterior of all rows; the objectives of its history are moved to where they end."""
+    """Return the fit with a posterior of all rows; the objectives of its history are moved to where they end."""
     problem, result = replace(fit.problem, shift=0.0), fit.result
     objective = problem.objective(result.state.active, posterior)
     shift = objective - result.state.objective

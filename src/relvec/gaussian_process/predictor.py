@@ -67,7 +67,7 @@ class Component(Record):
                 array.setflags(write=False)
 
     def beside(self, X: Array) -> Component:
-        """The same process with its arrays on the device of X."""
+        """Return the same process with its arrays on the device of X."""
         if isinstance(X, np.ndarray):
             return self
         Z, weights, R = (like(X, array) for array in (self.Z, self.weights, self.R))
@@ -224,7 +224,7 @@ class ProcessPredictor(Brief, ScaledPredictor):
         return like(rows, mean), like(rows, variance)
 
     def slopes(self, X: np.ndarray) -> np.ndarray:
-        """Derivatives (q, p) of the mean on its scale by the p columns that vary, all in standard deviations."""
+        """Derive the mean on its scale by the p columns that vary, all in standard deviations: (q, p)."""
         rows = self.units.inputs(X)
         found = [s * c.structure.slopes(c.theta, rows, c.Z, c.weights) for s, c in zip(self.shares, self.components)]
         return np.sum(found, axis=0)
@@ -304,20 +304,20 @@ def mix(
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:
-    """The exact process: every row a vector, R = L^-1."""
+    """Return the exact process: every row a vector, R = L^-1."""
     fitted = posterior(structure, theta, rows)
     R = solve_triangular(fitted.L, np.eye(len(rows)), lower=True, check_finite=False)
     return Component(structure, theta, rows.X, fitted.weights, R, structure.noise(theta))
 
 
 def sparse_component(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Component:
-    """The process on the vectors Z (m, d), Titsias 2009 eq. (6)."""
+    """Return the process on the vectors Z (m, d), Titsias 2009 eq. (6)."""
     vectors = Vectors.at(structure, theta, Z)
     return component_of(vectors, sum_rows(vectors, rows.X, rows.y, rows.weight))
 
 
 def component_of(vectors: Vectors, sums: Sums) -> Component:
-    """The process on vectors from sums over the rows of their features A: G = A A', b = A y; in arrays of the host.
+    """Form the process on vectors from sums over rows of their features A: G = A A', b = A y; in arrays of the host.
 
     With G = U diag(g) U' the posterior precision of the features is I + G/s: the variance is
     k(x, x) - |L^-1 k|^2 + |(I + G/s)^-1/2 L^-1 k|^2, so that R = diag(sqrt(g / (g + s))) U' L^-1. Directions the rows

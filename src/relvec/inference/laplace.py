@@ -99,7 +99,7 @@ class Weighting:
         return np.multiply(X, self.spread, order="F")
 
     def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
-        """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
+        """Return the point of weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
         if start is not None:
             point = rows.at(start[self.order] / self.spread)
             if point.value > rows.value_at_zero():
@@ -117,10 +117,10 @@ class ModeRows(Protocol):
     """The rows of a search for a mode."""
 
     def value_at_zero(self) -> float:
-        """The objective where all weights are zero."""
+        """Return the objective where all weights are zero."""
 
     def at(self, v: np.ndarray) -> Any:
-        """The point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
+        """Return the point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
 
     def gradient(self, point: Any) -> np.ndarray:
         """Of the objective, X'r - v (k,)."""
@@ -165,7 +165,7 @@ class _Here:
 
 @np.errstate(over="ignore", invalid="ignore")  # far from the mode: such steps are shortened
 def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
-    """The mode, from a point near or far, and the factor U of minus the Hessian there."""
+    """Return the mode, from a point near or far, and the factor U of minus the Hessian there."""
     last, bend, idle = np.inf, np.inf, 0
     for _ in range(NEWTON.max_steps):
         U, value = rows.factor(point), point.value
@@ -192,7 +192,7 @@ def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
 
 
 def log_evidence(value: float, U: np.ndarray) -> float:
-    """The Laplace evidence from the objective at the mode and the factor U there."""
+    """Return the Laplace evidence from the objective at the mode and the factor U there."""
     return float(value - half_log_det(U))
 
 
@@ -202,7 +202,7 @@ def half_log_det(U: np.ndarray) -> float:
 
 
 def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
-    """A point nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
+    """Return a point nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
 
     A step costs two products with X; the Hessian that Newton's method wants costs as many as there are weights.
     """
@@ -233,7 +233,7 @@ def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
 
 
 def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], root: np.ndarray) -> np.ndarray:
-    """The step that BFGS proposes at gradient g, from steps s and falls y of the gradient on the way here."""
+    """Return the step that BFGS proposes at gradient g, from steps s and falls y of the gradient on the way here."""
     q, along = g.copy(), []
     for s, y, rho in reversed(path):
         along.append(rho * float(s @ q))
@@ -299,5 +299,5 @@ def curvature_root(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[
 
 
 def _outputs(own: list[slice]) -> np.ndarray:
-    """The output of each weight (k,)."""
+    """Return the output of each weight (k,)."""
     return np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])

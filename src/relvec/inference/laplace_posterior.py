@@ -57,7 +57,7 @@ class LaplacePosterior:
         return bool(np.any(self.mean**2 <= self.gamma * self.variance))
 
     def trust_gradient(self, slopes: np.ndarray) -> np.ndarray:
-        """Derivative of log trust over log alpha (k,), given `slopes` (k,) under `tempered_root`.
+        """Return the derivative of log trust over log alpha (k,), given `slopes` (k,) under `tempered_root`.
 
         With M = Sigma A Sigma, d sum gamma = -d tr(A Sigma) has a part from A, one from Sigma at fixed B and one from
         the motion of B with the mode; dw_MP/dlog alpha_j = -Sigma_j alpha_j w_j.
@@ -79,7 +79,7 @@ class LaplacePosterior:
         return self.gamma / self.variance, self.mean / self.variance
 
     def implicit_gradient(self, slopes: np.ndarray) -> np.ndarray:
-        """The part of dL/dlog alpha (k,) from the motion of B with the mode, given `slopes` (k,).
+        """Return the part of dL/dlog alpha (k,) from the motion of B with the mode, given `slopes` (k,).
 
         dw_MP/dlog alpha_i = -alpha_i w_i Sigma_i and dL/dw_j = -1/2 d log|Phi'B Phi + A|/dw_j, since the mode
         makes the rest of the evidence stationary. T01 eq. (16) leaves this out.

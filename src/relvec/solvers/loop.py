@@ -59,7 +59,7 @@ class Status(Enum):
 
 
 def changed(record: Any, changes: dict) -> Any:
-    """A copy of a frozen record with some fields changed, in a sixth of the time of dataclasses.replace."""
+    """Return a copy of a frozen record with some fields changed, in a sixth of the time of dataclasses.replace."""
     other = object.__new__(type(record))
     other.__dict__.update(record.__dict__)
     other.__dict__.update(changes)
@@ -156,7 +156,7 @@ class State:
     notes: Any = None
 
     def stepped(self, **changes) -> State:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return changed(self, changes)
 
 
@@ -174,10 +174,10 @@ class Solver(Protocol):
     """init makes the first state, step makes the next, and a state that is done ends the loop."""
 
     def init(self, problem: Problem) -> State:
-        """The state to start from."""
+        """Return the state to start from."""
 
     def step(self, problem: Problem, state: State) -> State:
-        """The next state; its objective is never lower."""
+        """Return the next state; its objective is never lower."""
 
     def status(self, problem: Problem, state: State) -> Status:
         """How a state that is done ended."""

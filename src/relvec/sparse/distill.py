@@ -121,7 +121,7 @@ class _Functions:
 
 
 def _functions_of(process: ProcessPredictor, numbers: np.ndarray | None) -> _Functions:
-    """The functions of all components; the columns of the linear part and the constant once."""
+    """Return the functions of all components; the columns of the linear part and the constant once."""
     d, m = process.vectors.shape[1], len(process.vectors)
     parts = expand(process, d, numbers, variance=False)
     n_kernels = [m * len(component.structure.parts) for component in process.components]

@@ -19,7 +19,7 @@ def predict_lazily(
     method: Callable, X: Collection, n_features: int, names_in: Sequence[str] | None, names: list[str] | None,
     dtype: DTypeLike = float, parts: int = 0, **options: Any,
 ) -> Collection:  # fmt: skip
-    """A method's values for every chunk of a collection of Dask, as such a collection.
+    """Return a method's values for every chunk of a collection of Dask, as such a collection.
 
     Values are (n,), or (n, q) with these q names. With ``parts`` the method gives as many of them, and so does this.
     ``n_features`` and ``names_in`` (or None) are the columns that the method expects.
@@ -41,7 +41,7 @@ def evaluate_lazily(
     dtype: DTypeLike = float,
     **options: Any,
 ) -> Collection:
-    """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
+    """Return a method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
     check_columns(X, n_features, names_in)
     return map_chunks(X, partial(_evaluate_chunk, method, shape, dtype, options), shape, dtype)
 
@@ -58,7 +58,7 @@ def _evaluate_chunk(
 def map_chunks(
     X: Collection, function: Callable[[Collection], np.ndarray], shape: tuple[int, ...] = (), dtype: DTypeLike = float
 ) -> Collection:
-    """A function of rows, with values (n, *shape), of every chunk of X: an array of Dask, computed when asked for.
+    """Apply a function of rows, with values (n, *shape), to every chunk of X: an array of Dask, computed when asked.
 
     A table gives its partitions as tables, and an array with chunks of unknown length.
     """
@@ -97,7 +97,7 @@ def check_columns(X: Collection, n_features: int, expected: Sequence[str] | None
 
 
 def compute_chunks(values: Collection, function: Callable[[Collection], Any]) -> tuple:
-    """A function of every chunk of an array of Dask, computed where the chunks are."""
+    """Return a function of every chunk of an array of Dask, computed where the chunks are."""
     import dask
 
     with quiet_scheduler():
@@ -105,7 +105,7 @@ def compute_chunks(values: Collection, function: Callable[[Collection], Any]) ->
 
 
 def gather(*collections: Collection) -> tuple:
-    """Collections of Dask brought here; others as they are."""
+    """Bring collections of Dask here; return others as they are."""
     import dask
 
     return dask.compute(*collections)
@@ -117,7 +117,7 @@ def is_table(X: Collection) -> bool:
 
 
 def as_dask_array(values: Collection, name: str, ndim: int | None) -> Collection:
-    """A collection of Dask as an array of Dask; other arrays as they are."""
+    """Return a collection of Dask as an array of Dask; other arrays as they are."""
     with quiet_scheduler():
         array = values.to_dask_array() if is_table(values) else values if is_dask(values) else np.asarray(values)
     if ndim is not None and array.ndim != ndim:
@@ -130,7 +130,7 @@ def _unsplit_columns(values: Collection) -> Collection:
 
 
 def chunks_of(values: Collection) -> list:
-    """The chunks of rows of an array of Dask, all columns together."""
+    """Return the chunks of rows of an array of Dask, all columns together."""
     return _unsplit_columns(values).to_delayed().ravel().tolist()
 
 

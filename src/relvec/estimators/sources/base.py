@@ -71,14 +71,14 @@ class Source(ABC):
 
     @abstractmethod
     def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
-        """The dictionary of candidates, bound to the rows, and which entries of its theta (p,) are to be learned."""
+        """Return the candidates' dictionary, bound to the rows, and which entries of its theta (p,) to learn."""
 
     @abstractmethod
     def sample(self, basis: Basis) -> Sample:
         """Rows in memory that the widths of a bound dictionary are learned from."""
 
     def for_learning(self) -> Source:
-        """The same rows, where widths are to be learned: copies of a row and its weight must be the same to the fit."""
+        """Return the same rows, to learn widths on: copies of a row and its weight must be the same to the fit."""
         return self
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Source(ABC):
 
     @abstractmethod
     def in_units(self, units: np.ndarray) -> Source:
-        """The same rows with targets divided by units (q,)."""
+        """Return the same rows with targets divided by units (q,)."""
 
     @abstractmethod
     def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, Rows]:
@@ -114,12 +114,12 @@ class Source(ABC):
     # Classes and counts
 
     def merged(self) -> Source:
-        """The same rows in memory, equal ones as one; a draw of them where they are elsewhere or many."""
+        """Return the same rows in memory, equal ones as one; a draw of them where they are elsewhere or many."""
         return self
 
     @abstractmethod
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
-        """The target (n,) or (n, K) of an output of K functions, and weights (n,)."""
+        """Return the target (n,) or (n, K) of an output of K functions, and weights (n,)."""
 
     @abstractmethod
     def scan(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, LaplaceDesign]:
@@ -132,7 +132,7 @@ class Source(ABC):
 
 
 def output_target(targets: np.ndarray, output: int, K: int) -> np.ndarray:
-    """The target (n,), or (n, K), of an output of K functions among the targets (n, q)."""
+    """Return the target (n,), or (n, K), of an output of K functions among the targets (n, q)."""
     own = targets[:, output * K : (output + 1) * K]
     return np.ascontiguousarray(own[:, 0]) if K == 1 else own
 
@@ -147,7 +147,7 @@ def merge_targets(
 
 
 def take_rows(values: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """The rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
+    """Return the rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
     return values if len(used) == len(values) else values[used]
 
 
@@ -188,7 +188,7 @@ def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
-    """The hyperprior's rates b (M,) for columns divided by scale (M,) and targets by unit; None where it is flat."""
+    """Return the hyperprior's rates b (M,) for columns over scale (M,) and targets over unit; None where it is flat."""
     if prior.b == 0.0:
         return None
     with np.errstate(over="ignore"):

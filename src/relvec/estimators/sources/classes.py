@@ -102,7 +102,7 @@ class ClassRows(BaseModel):
 
 
 def sort_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The classes (K,) of labels y (n,), in order, and the place of each label among them."""
+    """Return the classes (K,) of labels y (n,), in order, and the place of each label among them."""
     kinds = sorted({type(label).__name__ for label in y}) if y.dtype == object else []
     try:
         with np.errstate(invalid="ignore"):  # numbers that are no integers of 64 bits

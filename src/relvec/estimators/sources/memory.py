@@ -62,18 +62,18 @@ class MemorySource(Source):
         self.n_targets, self.weight = self.targets.shape[1], float(self.weights.sum())
 
     def _replace(self, **changes: Any) -> MemorySource:
-        """The same rows with some attributes changed; their samples are made again."""
+        """Return the same rows with some attributes changed; their samples are made again."""
         other = object.__new__(MemorySource)
         other.__dict__.update({k: v for k, v in vars(self).items() if k != "samples"} | changes)
         other._count()
         return other
 
     def reweight(self, factors: np.ndarray) -> MemorySource:
-        """The same rows, their weights multiplied by positive factors (n,)."""
+        """Return the same rows, their weights multiplied by positive factors (n,)."""
         return self._replace(weights=self.weights * factors)
 
     def with_targets(self, targets: np.ndarray) -> MemorySource:
-        """The same rows with other targets (n, q)."""
+        """Return the same rows with other targets (n, q)."""
         return self._replace(targets=targets)
 
     def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
@@ -89,7 +89,7 @@ class MemorySource(Source):
         return self._replace(learns=True)
 
     def distinct(self) -> MemorySource:
-        """The same rows; in lexicographic order, equal ones as one, where there are equal rows or weights."""
+        """Return the same rows; in lexicographic order, equal ones as one, where there are equal rows or weights."""
         merged = self.merged()
         return self if merged.n_rows == self.n_rows and np.all(self.weights == 1.0) else merged
 

@@ -111,7 +111,7 @@ def scale(rows: DistinctRows, lengths: np.ndarray) -> tuple[DistinctRows, Units]
 
 
 def _ordered(X: np.ndarray, rows: DistinctRows) -> DistinctRows:
-    """The rows with inputs X (n, d), ordered; those near to each other and far from others are of one group."""
+    """Return the rows with inputs X (n, d), ordered; those near to each other and far from others are of one group."""
     order = np.lexsort(order_keys(X, rows.weight))
     found = replace(rows, X=X).take(order)
     if not 2 < len(found) <= COMPARED_ROWS:

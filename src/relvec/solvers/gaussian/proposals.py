@@ -73,13 +73,13 @@ class ScanTask:
         return p.beta * S, p.beta * (projected[-1] + p.remainder @ projected[:-1]), T
 
     def best(self, found: Candidates) -> Candidates:
-        """The best of them, as many as are proposed."""
+        """Return the best of them, as many as are proposed."""
         top = np.argsort(-found.gains, kind="stable")[: self.max_additions]
         exchanges = best_of_each(found.leaving, found.partners, found.partner_gains, self.max_exchanges)
         return Candidates(found.largest, found.atoms[top], found.gains[top], *exchanges)
 
     def combine(self, a: Candidates, b: Candidates) -> Candidates:
-        """The best of two pieces."""
+        """Return the best of two pieces."""
         columns = (np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
         return self.best(Candidates(max(a.largest, b.largest), *columns))
 
