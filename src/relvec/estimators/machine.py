@@ -21,6 +21,7 @@ from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
 from relvec.estimators.sources.regression import RegressionRows
 from relvec.estimators.sparse import fit_sparse_model
+from relvec.estimators.sparse_classes import fit_sparse_class_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
 MAX_OF_PROCESS = 1e100  # inputs and targets: squares of sums of larger ones overflow
@@ -135,7 +136,10 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         options = machine_options(self._all_parameters(), classes=True, earlier=self._earlier)
         source = self._class_source(options, X, y, sample_weight, groups)
-        self._set_fitted(fit(options, source, self._search()))
+        if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
+            self._set_fitted(fit_sparse_class_model(options, source, self.averaging == "posterior"))
+        else:
+            self._set_fitted(fit(options, source, self._search()))
 
     def _search(self) -> Callable:
         """Return the function that makes the search for the model of the classes."""
@@ -163,10 +167,16 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
         per_class = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
         self._set_or_drop({"relevance_per_class_": None if self._takes_sparse else per_class})
         linear = self._describe_inputs(fitted, per_function)
-        self._set_or_drop({"coef_": per_function(fitted.coef) if linear else None})
+        optional = {
+            "coef_": per_function(fitted.coef) if linear else None,
+            "choice_": None if fitted.choices is None else per_search(fitted.choices),
+            "calibration_slope_": None if fitted.choices is None else fitted.choices[0].slope,
+            "history_": per_search(fitted.history) if any(map(len, fitted.history)) else None,
+        }
+        self._set_or_drop(optional)
         self.log_marginal_likelihood_ = per_search(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_search(fitted.certificate), per_search(fitted.n_iter)
-        self.status_, self.history_ = per_search(fitted.status), per_search(fitted.history)
+        self.status_ = per_search(fitted.status)
 
     @property
     def covariance_(self) -> np.ndarray:

@@ -294,7 +294,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
         fit_intercept=bool(given["fit_intercept"]),
         solver=solver,
         predictive=as_augmented(given["predictive"], classes),
-        learns_dictionary=not classes and learns_dictionary(given),
+        learns_dictionary=learns_dictionary(given, classes),
         honest=is_word(given["predictive"], "auto"),
         noise_variance=given.get("noise_variance"),
         tol=TOL if tol is None else float(tol),
@@ -347,12 +347,13 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
     return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter)
 
 
-def learns_dictionary(given: Mapping[str, Any]) -> bool:
-    """Whether nothing but the data is to decide on the dictionary of a regression and on its size."""
+def learns_dictionary(given: Mapping[str, Any], classes: bool) -> bool:
+    """Whether nothing but the data is to decide on the dictionary of a model and on its size."""
     usual: dict[str, Any] = {
         "kernel": "auto", "width": "auto", "centres": "data", "basis": None, "fit_intercept": True,
-        "solver": "sequential", "likelihood": "gaussian", "tol": None, "share_alpha": False,
+        "solver": "sequential", "likelihood": "gaussian", "tol": 1e-3 if classes else None, "share_alpha": False,
     }  # fmt: skip
+    usual |= {"multi_class": "multinomial"} if classes else {}
     plain = is_word(given["predictive"], "auto") or is_word(given["predictive"], "rvm")
     return plain and all(type(given[name]) is type(value) and given[name] == value for name, value in usual.items())
 

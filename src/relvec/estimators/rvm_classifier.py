@@ -88,7 +88,7 @@ class RelevanceVectorClassifier(MachineClassifier):
     """
 
     def __init__(
-        self, *, kernel: Any = "gaussian", width: Any = "auto", centres: str = "data", basis: Any = None,
+        self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
         fit_intercept: bool = True, solver: Any = "sequential", class_weight: Any = None,
         multi_class: str = "multinomial", share_alpha: bool = False, averaging: str = "posterior",
         predictive: Any = "rvm", tol: float = 1e-3, warm_start: bool = False, memory_limit: Any = "4GB",

@@ -46,6 +46,7 @@ class ExportedModel:
     latents: Sequence[LatentPredictor]  # of the classes of a machine: one for each dichotomy, or one for a softmax
     process: ClassModel | None  # the classes of a process
     averaged: bool  # whether probabilities are averaged over the posterior
+    slope: float  # of the log-odds of a machine
     thresholds: np.ndarray | None = None  # (q,) bounds on the scores of new rows, of a calibrated model
 
 
@@ -76,6 +77,7 @@ def read_model(model: BaseModel, coverage: float | None = None) -> ExportedModel
         latents=latents,
         process=fitted.classifier if isinstance(fitted.classifier, ClassModel) else None,
         averaged=classifier is not None and classifier.averaged,
+        slope=1.0 if classifier is None else classifier.slope,
         thresholds=None if coverage is None else find_thresholds(fitted.calibration, coverage),
     )
 

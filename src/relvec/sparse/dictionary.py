@@ -94,7 +94,7 @@ def _widths_of(found: Candidate, units: Units, X: np.ndarray) -> LearnedWidths:
     lengths = [np.broadcast_to(np.exp(p.log_lengths(theta[at])), structure.n_inputs)
                for p, at in zip(structure.parts, structure.widths)]  # fmt: skip
     shapes = [part.shape for part in structure.parts]
-    return LearnedWidths(structure.name, tuple((s, _in_units(own, units, X)) for s, own in zip(shapes, lengths)))
+    return LearnedWidths(structure.name, tuple((s, in_units(own, units, X)) for s, own in zip(shapes, lengths)))
 
 
 def _candidates(n_inputs: int, groups: tuple[int, ...]) -> tuple[Structure, ...]:
@@ -108,7 +108,7 @@ def _candidates(n_inputs: int, groups: tuple[int, ...]) -> tuple[Structure, ...]
     return tuple(Structure((part,), linear, n_inputs) for part in parts for linear in (False, True))
 
 
-def _in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
+def in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
     """Lengths (d,) of all columns of X, from those of the standardised columns that vary."""
     size = np.abs(X).max(axis=0, initial=0.0)
     found = _NO_EFFECT * np.where(size > 0.0, size, 1.0)

@@ -63,6 +63,8 @@ def write_classification(source: CSource, model: ExportedModel, prepared: bool) 
     softmax = K > 2 and len(model.latents) == 1
     write = _write_softmax if softmax else _write_logistic
     variables, results = write(writer, model.basis, functions, K, model.averaged)
+    if model.slope != 1.0:
+        results = [*results, _add_slope(source, model.slope)]
     writer.add_function(_PROBABILITIES, results, variables)
     if model.thresholds is not None:
         _add_set(source, model.thresholds[0])
@@ -135,6 +137,19 @@ def _write_logistic(
         return "", [f"p[0] = 1.0 - {names[0]};", f"p[1] = {names[0]};"]
     total = [f"s += (p[{c}] = {name});" for c, name in enumerate(names)]
     return "    double s = 0.0;\n    int c;\n", [*total, _NORMALISE]
+
+
+def _add_slope(source: CSource, slope: float) -> str:
+    """Add NAME_sharpen(p), which multiplies log-odds by a slope, and return the call."""
+    source.add(f"""static void @sharpen(double *p)
+{{
+    double s = 0.0, top = p[0];
+    int c;
+    for (c = 1; c < @CLASSES; c++) if (p[c] > top) top = p[c];
+    for (c = 0; c < @CLASSES; c++) s += (p[c] = pow(p[c] / top, {format_double(slope)}));
+    for (c = 0; c < @CLASSES; c++) p[c] /= s;
+}}""")
+    return "@sharpen(p);"
 
 
 def _add_logistic(source: CSource) -> None:

@@ -18,6 +18,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.rvm_regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
         "relvec.estimators.sparse": ("SparseChoice",),
+        "relvec.estimators.sparse_classes": ("ClassChoice",),
         "relvec.sparse.dictionary": ("LearnedWidths",),
         "relvec.sparse.distilled": ("DistilledPredictor",),
         "relvec.inference.error_bars": ("ErrorBars", "Reach"),

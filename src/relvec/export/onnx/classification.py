@@ -32,12 +32,17 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     latent = [_add_latent(graph, predictor, columns) for predictor in model.latents]
     if K > 2 and len(latent) == 1:
         proba = _add_softmax(graph, *latent[0], K) if averaged else g("Softmax", latent[0][0], axis=1)
+        if model.slope != 1.0:
+            logs = g("Log", g("Max", proba, c(float(np.finfo(float).tiny))))
+            proba = g("Softmax", g("Mul", logs, c(model.slope)), axis=1)
         choice = g("ArgMax", proba, axis=1, keepdims=0)
         return g("Gather", labels, choice, axis=0), proba
     variances = [graph.total(g("Mul", T[0], T[0]), 1, keep=True) for _, T in latent]
     pairs = [_add_logistic(graph, mean, v, averaged) for (mean, _), v in zip(latent, variances, strict=True)]
     if K == 2:
-        ((p, rest, _),) = pairs
+        ((p, rest, odds),) = pairs
+        if model.slope != 1.0:
+            p, rest, _ = _add_logistic(graph, g("Mul", odds, c(model.slope)), "", averaged=False)
         proba = g("Concat", rest, p, axis=1)
         choice = g("Squeeze", g("Cast", g("Greater", latent[0][0], c(0.0)), to=_INT64), c([1]))
         return g("Gather", labels, choice, axis=0), proba

@@ -28,12 +28,18 @@ Latent = LatentPredictor | AugmentedLatentPredictor
 
 @dataclass(frozen=True, eq=False)
 class LatentClasses(ClassPredictor):
-    """Two classes by one latent function, K by a softmax of K functions, or by K dichotomies, one function each."""
+    """Two classes by one latent function, K by a softmax of K functions, or by K dichotomies, one function each.
 
+    averaged : whether probabilities are averaged over the posterior of the weights, or taken at its mode.
+    slope : multiplies the log-odds, or the log probabilities of a softmax, that come of that.
+    """
+
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("slope",)
     on_device: ClassVar[bool] = True
 
     latents: tuple[Latent, ...]
-    averaged: bool  # whether probabilities are averaged over the posterior of the weights, or taken at its mode
+    averaged: bool
+    slope: float = 1.0
 
     @property
     def is_softmax(self) -> bool:
@@ -44,15 +50,16 @@ class LatentClasses(ClassPredictor):
         """Return log-odds: of the second of two classes (n,), or of each against the rest; logs of a softmax (n, K)."""
         xp = namespace(X)
         if self.is_softmax:
-            logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
-            return logs - xp.mean(logs, axis=1, keepdims=True)
+            logs = self._logs(X)
+            return self.slope * (logs - xp.mean(logs, axis=1, keepdims=True))
         odds = self._odds(X)
         return odds[:, 0] if len(self.latents) == 1 else odds
 
     def predict_proba(self, X: Array) -> Array:
         """Return the probabilities (n, K); those of dichotomies are normalised."""
         if self.is_softmax:
-            return self._softmax(X)
+            slope, K = self.slope, self.latents[0].n_outputs
+            return self._softmax(X) if slope == 1.0 else Categorical(K).mean(slope * self._logs(X))
         xp, odds = namespace(X), self._odds(X)
         if len(self.latents) == 1:
             return xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1)
@@ -68,8 +75,13 @@ class LatentClasses(ClassPredictor):
     def _averaged_odds(self, latent: Latent, X: Array) -> Array:
         mean, covariance = latent.moments(X, self.averaged)
         odds = mean[:, 0] if covariance is None else logistic_log_odds(mean[:, 0], covariance[:, 0, 0])
-        xp = namespace(X)
+        xp, odds = namespace(X), self.slope * odds
         return xp.where(xp.isfinite(odds), odds, xp.full_like(odds, xp.nan))  # infinite ones overflowed: no certainty
+
+    def _logs(self, X: Array) -> Array:
+        """Logarithms of the probabilities (n, K) of a softmax, before the slope."""
+        xp = namespace(X)
+        return xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
 
     def _softmax(self, X: Array) -> Array:
         mean, covariance = self.latents[0].moments(X, self.averaged)
