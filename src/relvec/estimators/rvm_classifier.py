@@ -15,11 +15,17 @@ class RelevanceVectorClassifier(MachineClassifier):
     infinite and their basis functions leave the model. K > 2 classes are one softmax model with a function for each
     class (T01 eq. (28)), or K dichotomies.
 
+    With nothing given, rows held out choose the functions: the columns of X, alone or with Gaussian functions of three
+    scales about widths that a process learns, and what a function must gain. Settings that predict nearly as well are
+    averaged: the log-odds are a sum of up to three machines. A slope of the log-odds is learned from the same rows. One
+    row of the base rates, spread over all rows, keeps log-odds finite; classes share their functions.
+
     Parameters
     ----------
     kernel, width, centres, basis, fit_intercept
-        The dictionary, as in `RelevanceVectorRegressor`; ``width="auto"`` is "scale", tens of times as fast as learned
-        widths: errors differ little, but learned widths may improve probabilities.
+        The dictionary, as in `RelevanceVectorRegressor`. ``kernel="auto"`` chooses it from the data where rows are in
+        memory with these, `solver`, `multi_class`, `share_alpha`, `predictive` and `tol` as they come; elsewhere it is
+        "gaussian". ``width="auto"`` is then "scale", tens of times as fast as learned widths.
     solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         "sequential" keeps a move only if the evidence of the refitted model rises and ends at a maximum;
         ``Sequential(price=2.0)`` makes every function cost two nats. "mackay" and "em" end at the fixed point of T01
@@ -69,6 +75,9 @@ class RelevanceVectorClassifier(MachineClassifier):
         dictionary of M functions. Lists of K, or (K,), for "ovr".
     kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_
         As in `RelevanceVectorRegressor`.
+    choice_, calibration_slope_ : log losses of the settings at rows held out and the shares of each
+        (`relvec.estimators.sparse_classes.ClassChoice`), and the factor by which these rows multiply log-odds; only
+        where they chose. `covariance_` is then that of the sum of independent machines.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

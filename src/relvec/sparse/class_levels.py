@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.classes.rows import ClassRows, deal_fold
+from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.clock import Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
@@ -79,7 +79,7 @@ class ClassLevel:
     loss: float
 
 
-def make_class_problem(Phi: np.ndarray, rows: ClassRows) -> LaplaceProblem:
+def make_class_problem(Phi: np.ndarray, rows: DistinctRows) -> LaplaceProblem:
     """Return the problem of columns Phi (n, M), the last of ones; several classes share the functions they have."""
     weight, K = rows.weight, rows.n_classes
     counts = rows.counts + PRIOR_ROWS / weight.sum() * weight[:, None] * rows.base_rates
@@ -134,7 +134,7 @@ def latents_of(problem: LaplaceProblem, model: ModelInSearch, Phi: np.ndarray) -
     return Latents(mean, root @ root.transpose(0, 2, 1))
 
 
-def log_losses(log_p: np.ndarray, rows: ClassRows) -> np.ndarray:
+def log_losses(log_p: np.ndarray, rows: DistinctRows) -> np.ndarray:
     """Return the log losses (n,) of rows, times their weights, for log probabilities (n, K)."""
     return -np.sum(rows.counts * log_p, axis=1)
 
@@ -142,8 +142,8 @@ def log_losses(log_p: np.ndarray, rows: ClassRows) -> np.ndarray:
 class ClassFolds:
     """Rows that are held out in turns: ``index`` are all of them, fold by fold, ``rows`` those rows."""
 
-    def __init__(self, rows: ClassRows):
-        numbered = ClassRows(np.arange(float(len(rows)))[:, None], rows.counts, rows.group)
+    def __init__(self, rows: DistinctRows):
+        numbered = DistinctRows(np.arange(float(len(rows)))[:, None], rows.counts, rows.group)
         folds = min(FOLDS, int(rows.labels.max()) + 1)
         held = [deal_fold(numbered, folds, k)[1].X[:, 0].astype(int) for k in range(folds)]
         self.parts = [own for own in held if 0 < len(own) < len(rows)]
@@ -185,7 +185,7 @@ def choose_class_level(levels: list[ClassLevel]) -> int:
     return 0
 
 
-def calibrate_slope(latents: Latents, rows: ClassRows) -> float:
+def calibrate_slope(latents: Latents, rows: DistinctRows) -> float:
     """Return the factor of log-odds of most likelihood at held-out rows, under a weak prior about one."""
 
     def loss(log_slope: float) -> float:

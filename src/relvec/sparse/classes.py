@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.gaussian_process.classes.learn import Effort, learn
-from relvec.gaussian_process.classes.rows import ClassRows, few_differ, merge
+from relvec.gaussian_process.classes.learn import Effort, learn_latent
+from relvec.gaussian_process.classes.rows import DistinctRows, few_differ, merge_equal_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import Rows, Units, find_categories, order_keys, standardise_inputs
 from relvec.runtime.clock import Clock
@@ -124,7 +124,7 @@ def fit_sparse_classes(
     True
     """
     clock = Clock() if clock is None else clock
-    rows, scaled, units = order_rows(merge(X, labels, n_classes, weights, groups))
+    rows, scaled, units = order_rows(merge_equal_rows(X, labels, n_classes, weights, groups))
     steps = 0
     if learned is None:
         learned, steps = learn_class_widths(scaled, units, rows.X, clock)
@@ -140,16 +140,16 @@ def fit_sparse_classes(
     return SparseClasses(tuple(members), settings, learned, slope, steps, tuple(clock.cut), clock.stopped)
 
 
-def order_rows(rows: ClassRows) -> tuple[ClassRows, ClassRows, Units]:
+def order_rows(rows: DistinctRows) -> tuple[DistinctRows, DistinctRows, Units]:
     """Return rows in an order that their units do not change, the same rows standardised, and the units."""
     Z, units = standardise_inputs(rows.X, rows.weight)
     order = np.lexsort(order_keys(Z, rows.weight))
     rows = rows.take(order)
-    return rows, ClassRows(Z[order], rows.counts, rows.group), units
+    return rows, DistinctRows(Z[order], rows.counts, rows.group), units
 
 
 def learn_class_widths(
-    scaled: ClassRows, units: Units, X: np.ndarray, clock: Clock
+    scaled: DistinctRows, units: Units, X: np.ndarray, clock: Clock
 ) -> tuple[tuple[LearnedWidths, ...], int]:
     """Learn the width of a process of standardised rows, then one of each input; evaluations of evidences second.
 
@@ -169,21 +169,25 @@ def learn_class_widths(
         if found and clock.up("widths for each input"):
             break
         structure = Structure((part,), False, d)
-        process = learn(few, structure, effort, clock=clock)
+        process = learn_latent(few, structure, effort, clock=clock)
         lengths = np.broadcast_to(np.exp(part.log_lengths(process.theta[structure.widths[0]])), d)
         found.append(LearnedWidths(structure.name, ((Shape.GAUSSIAN, in_units(lengths, units, X)),)))
         steps += process.evaluations
+        if report():
+            clock.stop()
     return tuple(found), steps
 
 
-def _dictionaries(learned: tuple[LearnedWidths, ...], rows: ClassRows, X: np.ndarray) -> list[tuple[str, Basis]]:
+def _dictionaries(learned: tuple[LearnedWidths, ...], rows: DistinctRows, X: np.ndarray) -> list[tuple[str, Basis]]:
     none = np.zeros(len(rows))
     drawn = Rows(rows.X, none, rows.weight, none)
     found = [("columns", columns_alone(drawn, X))]
     return [*found, *((widths.name, build(widths.kernels(SCALES[0]), drawn, X)) for widths in learned)]
 
 
-def compare_settings(dictionaries: list[tuple[str, Basis]], rows: ClassRows, clock: Clock) -> tuple[ClassSetting, ...]:
+def compare_settings(
+    dictionaries: list[tuple[str, Basis]], rows: DistinctRows, clock: Clock
+) -> tuple[ClassSetting, ...]:
     """Return the settings with their shares, by log losses of rows held out.
 
     Where only few rows differ new ones will be copies, and none is held out: the largest dictionary is taken.
@@ -217,7 +221,7 @@ def _share_out(settings: list[ClassSetting], total: float) -> list[float]:
     return (shares / shares.sum()).tolist()
 
 
-def _fit_member(setting: ClassSetting, few: ClassRows, rows: ClassRows) -> ClassMember:
+def _fit_member(setting: ClassSetting, few: DistinctRows, rows: DistinctRows) -> ClassMember:
     """Return the model of all rows: the ladder as in the folds on those that are searched, then weights by all."""
     problem, start = make_class_problem(setting.basis(few.X), few), NOTHING
     for price in [*(price for price in PRICES_NATS if price > setting.price), setting.price]:
