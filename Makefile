@@ -77,7 +77,7 @@ sanitize: $(VENV)/.stamp-test
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/checked-sanitize \
 	  $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
 
-NATIVE_TESTS := $(addprefix tests/test_,engine.py native.py gaussian_search.py long_dictionaries.py laplace_rows.py)
+NATIVE_TESTS := $(addprefix tests/solvers/test_,engine.py native.py gaussian_search.py long_dictionaries.py laplace_rows.py)
 
 # Changes of the formulas and searches that no test notices.
 mutants: $(VENV)/.stamp-test

@@ -14,7 +14,7 @@ root=$PWD
 python=${1:-python3}
 case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 case ${TESTS:=quick} in
-quick) tests=(tests/test_{regressor,classifier,persistence,commands,c99}.py) ;;
+quick) tests=(tests/estimators/test_{regressor,classifier}.py tests/export/test_{persistence,c99}.py tests/app/test_commands.py) ;;
 all) tests=(tests) ;;
 none) tests=() ;;
 *) echo "TESTS is quick, all or none, not '$TESTS'" >&2; exit 2 ;;

@@ -45,54 +45,55 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import native_mutants  # noqa: E402
 
-SEARCHES = "tests/test_searches.py"
+SEARCHES = "tests/solvers/test_searches.py"
 REACHED = "test_the_evidence_is_at_least_that_recorded"
 STAGES = f"{SEARCHES}::test_stages_reach_what_is_recorded"
 REGRESSIONS, CLASSES = f"{SEARCHES}::TestRegressions", f"{SEARCHES}::TestClassesAndCounts"
 LEVELS, CLASS_LEVELS = [STAGES, f"{REGRESSIONS}::{REACHED}"], [STAGES, f"{CLASSES}::{REACHED}"]
-EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
-FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
-SOLVERS = [*LEVELS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
-ENGINE = [*LEVELS, "tests/test_native.py", SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
-SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
-CERTIFICATES = "tests/test_laplace_certificate.py"
-LAPLACE = [*CLASS_LEVELS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES,
-           "tests/test_laplace_rows.py", "tests/test_laplace.py",
+EVIDENCE, GRADIENTS = "tests/inference/test_evidence.py", "tests/hyperparameters/test_tune.py::TestGradients"
+SEARCH, TEXTBOOK = "tests/solvers/test_gaussian_search.py", "tests/solvers/test_textbook.py"
+NATIVE, SEQUENTIAL = "tests/solvers/test_native.py", "tests/solvers/test_sequential.py"
+FIXED, LONG = "tests/solvers/test_fixed_point.py", "tests/solvers/test_long_dictionaries.py"
+SOLVERS = [*LEVELS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/solvers/test_solvers.py", EVIDENCE, REGRESSIONS]
+ENGINE = [*LEVELS, NATIVE, SEARCH, LONG, "tests/solvers/test_solvers.py", EVIDENCE, REGRESSIONS]
+SCANS, MODES = "tests/solvers/test_laplace_search.py", "tests/inference/test_laplace_posterior.py"
+CERTIFICATES = "tests/solvers/test_laplace_certificate.py"
+LAPLACE = [*CLASS_LEVELS, "tests/solvers/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES,
+           "tests/solvers/test_laplace_rows.py", "tests/solvers/test_laplace.py",
            CLASSES]  # fmt: skip
-DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
-DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
-PROGRESS = "tests/test_progress.py"
-PROCESS = "tests/test_gaussian_process.py"
+DEVICE = "tests/design/test_device.py::test_classification_finds_the_same_model"
+PROGRESS = "tests/runtime/test_progress.py"
+PROCESS = "tests/gaussian_process/test_gaussian_process.py"
 # The tests that speak for a module, those that find most first.
 TESTS = {
-    "inference/evidence.py": [EVIDENCE, TEXTBOOK, *LEVELS, REGRESSIONS, CLASSES, "tests/test_solvers.py",
-                              "tests/test_laplace.py"],
-    "inference/laplace_posterior.py": [MODES, "tests/test_tune.py::TestGradients", CERTIFICATES, SCANS, *CLASS_LEVELS,
-                                       CLASSES, "tests/test_laplace.py", DEVICE],
-    "inference/laplace.py": [MODES, SCANS, *CLASS_LEVELS, CLASSES, "tests/test_laplace_rows.py",
-                             "tests/test_laplace.py", "tests/test_tune.py::TestGradients", DEVICE],
+    "inference/evidence.py": [EVIDENCE, TEXTBOOK, *LEVELS, REGRESSIONS, CLASSES, "tests/solvers/test_solvers.py",
+                              "tests/solvers/test_laplace.py"],
+    "inference/laplace_posterior.py": [MODES, GRADIENTS, CERTIFICATES, SCANS, *CLASS_LEVELS,
+                                       CLASSES, "tests/solvers/test_laplace.py", DEVICE],
+    "inference/laplace.py": [MODES, SCANS, *CLASS_LEVELS, CLASSES, "tests/solvers/test_laplace_rows.py",
+                             "tests/solvers/test_laplace.py", GRADIENTS, DEVICE],
     "solvers/gaussian/model.py": ENGINE,
     "solvers/gaussian/restarts.py": ENGINE,
-    "solvers/gaussian/proposals.py": [LONG, *LEVELS, SEARCH, "tests/test_solvers.py"],
-    "solvers/sequential.py": ["tests/test_sequential.py", *CLASS_LEVELS, *SOLVERS, "tests/test_native.py", PROGRESS],
-    "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
-    "solvers/loop.py": ["tests/test_sequential.py", *SOLVERS, PROGRESS],
+    "solvers/gaussian/proposals.py": [LONG, *LEVELS, SEARCH, "tests/solvers/test_solvers.py"],
+    "solvers/sequential.py": [SEQUENTIAL, *CLASS_LEVELS, *SOLVERS, NATIVE, PROGRESS],
+    "solvers/active_set.py": [*SOLVERS, "tests/design/test_large.py"],
+    "solvers/loop.py": [SEQUENTIAL, *SOLVERS, PROGRESS],
     "solvers/fixed_point.py": SOLVERS,
     "solvers/gaussian/textbook.py": [TEXTBOOK, *SOLVERS],
     "solvers/laplace/problem.py": LAPLACE,
     "solvers/laplace/fixed_point.py": LAPLACE,
-    "solvers/laplace/scan.py": [*LAPLACE, DEVICE, DISTRIBUTED],
+    "solvers/laplace/scan.py": [*LAPLACE, DEVICE],
     "solvers/laplace/search.py": LAPLACE,
-    "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
+    "solvers/laplace/exchange.py": [*LAPLACE, DEVICE],
     "solvers/laplace/rows.py": LAPLACE,
     "solvers/laplace/precisions.py": LAPLACE,
     "solvers/laplace/moves.py": LAPLACE,
     "gaussian_process/bound.py": [f"{PROCESS}::test_bounds_enclose_the_evidence",
                                   f"{PROCESS}::test_predictions_are_those_of_the_textbook",
                                   f"{PROCESS}::test_sums_over_rows_are_added_and_taken_away",
-                                  "tests/test_streamed_process.py"],
+                                  "tests/gaussian_process/test_streamed_process.py"],
     "solvers/_native/gaussian.pyx": ENGINE,
-    "solvers/_native/laplace.pyx": [*CLASS_LEVELS, "tests/test_laplace_rows.py", *LAPLACE],
+    "solvers/_native/laplace.pyx": [*CLASS_LEVELS, "tests/solvers/test_laplace_rows.py", *LAPLACE],
 }  # fmt: skip
 # All but one test that takes as long as all the others.
 OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",

@@ -31,7 +31,7 @@ from relvec.kernels import (
 )
 from relvec.runtime import arrays as _xp
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["torch:cpu", "array_api_strict", "array_api_strict:device1"])

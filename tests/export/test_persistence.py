@@ -53,7 +53,7 @@ from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.export.model_file.classes import storable_classes
 from relvec.inference.predictive import Augmented
 
-FILES = Path(__file__).parent / "files"
+FILES = Path(__file__).parents[1] / "files"
 
 
 def data(n=60, d=2, seed=0):

@@ -20,7 +20,7 @@ from relvec.app import cli
 from reproduction.__main__ import main
 
 pytestmark = pytest.mark.browser
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FRONT = ROOT / "docs" / "_build" / "html" / "index.html"
 WIDTHS = (1400, 390)
 

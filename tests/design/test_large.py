@@ -45,7 +45,7 @@ DESIGNS = {"pivots": sums.by_pivots, "columns": sums.by_columns}
 @pytest.mark.parametrize("others", [(), (Bias(),), (Linear(), Bias())], ids=["alone", "bias", "linear"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_contract(kind, others, weighted):
-    """The contract of tests/test_design.py for rows that are summed up in blocks."""
+    """The contract of tests/design/test_design.py for rows that are summed up in blocks."""
     X, y = sinc()
     basis = Concat((KernelBasis(Gaussian(5.0)), *others)).bind(X)
     w = np.random.default_rng(3).integers(1, 4, N).astype(float) if weighted else np.ones(N)
