@@ -71,25 +71,6 @@ def test_there_and_back(place):
     np.testing.assert_array_equal(_xp.to_host(_xp.like(away, frozen)), frozen)
 
 
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_unique_rows(place, d):
-    X = np.random.default_rng(d).integers(0, 3, (60, d)).astype(float)
-    X[::7] *= -0.0
-    rows, first, row_of = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    for found in (_xp.unique_rows(X), map(_xp.to_host, _xp.unique_rows(place.to_device(X)))):
-        for got, expected in zip(found, (rows, first, row_of.ravel()), strict=True):
-            np.testing.assert_array_equal(got, expected)
-
-
-def test_largest(place):
-    x = np.random.default_rng(0).normal(size=(30, 4))
-    for axis in (0, 1):
-        found = _xp.to_host(_xp.largest_indices(place.to_device(x), 3, axis))
-        np.testing.assert_array_equal(np.sort(found, axis), np.sort(np.argsort(-x, axis).take(range(3), axis), axis))
-
-
-# ---------------------------------------------------------------- kernels, bases, likelihoods
-
 KERNELS = [
     Gaussian(2.0), Gaussian((1.0, 2.0, 3.0)), Laplace(1.5), Cauchy(2.0), LogDistance(), Matern(1.5, 1.0),
     Matern(2.5, 2.0), PolynomialKernel(3, 1.0, 2.0), LinearKernel(), LinearSpline(), Gaussian(1.0) + LinearKernel(),

@@ -20,7 +20,6 @@ from relvec.basis.concat import (
     leaves,
     multi_scale,
     numbers_per_entry,
-    row_hash64,
 )  # fmt: skip
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis, Precomputed
@@ -28,5 +27,5 @@ from relvec.basis.kernel_basis import KernelBasis, Precomputed
 __all__ = [
     "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",
     "Precomputed", "as_basis", "atom_keys", "centres_of", "content_ranks", "even_draw", "input_columns", "is_fixed",
-    "is_inputs", "kernels_of", "leaves", "multi_scale", "numbers_per_entry", "row_hash64",
+    "is_inputs", "kernels_of", "leaves", "multi_scale", "numbers_per_entry",
 ]  # fmt: skip

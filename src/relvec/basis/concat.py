@@ -22,7 +22,7 @@ from relvec.kernels import (
     scale_width,
     split_theta,
 )  # fmt: skip
-from relvec.runtime.arrays import is_device_array, namespace, take
+from relvec.runtime.arrays import hash_rows, is_device_array, namespace, take
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,32 +314,13 @@ def _ascending(keys: np.ndarray) -> bool:
     return not equal.any()
 
 
-def row_hash64(keys: np.ndarray) -> np.ndarray:
-    """Return a number of 64 bits for each row of keys (n, q), as good as random but decided by the row's content alone.
-
-    The rows with the lowest ones are an even draw that no order of the rows can change.
-
-    >>> one, two, other = row_hash64(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])).tolist()
-    >>> one == two, one == other
-    (True, False)
-    """
-    hashed = np.zeros(len(keys), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for column in (keys + 0.0).T:  # -0.0 becomes 0.0
-            hashed = hashed ^ np.ascontiguousarray(column).view(np.uint64)
-            hashed += np.uint64(0x9E3779B97F4A7C15)
-            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-                hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
-    return hashed
-
-
 def even_draw(basis: Basis) -> Callable[[int], np.ndarray]:
     """Return a function that gives a number of atoms drawn evenly, by their content where they have one."""
 
     def draw(size: int) -> np.ndarray:
         keys = basis.order_keys()
         rows = np.arange(basis.n_atoms, dtype=float)[:, None] if keys is None else keys
-        return np.argsort(row_hash64(rows), kind="stable")[:size]
+        return np.argsort(hash_rows(rows), kind="stable")[:size]
 
     return draw
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relvec.basis import row_hash64
 from relvec.design.samples import Block, Samples
+from relvec.runtime.arrays import hash_rows
 
 _MANTISSA = 2.0**33  # digits that count where rows are compared
 
@@ -48,7 +48,7 @@ def draw_rows(samples: Samples, size: int) -> Draw:
 def _draw_block(size: int, block: Block) -> Draw:
     used = np.flatnonzero(block.weights > 0.0)
     X, targets = block.X[used], block.targets[used]
-    hashed = row_hash64(_round(np.column_stack([X, targets])))
+    hashed = hash_rows(_round(np.column_stack([X, targets])))
     return _lowest(size, Draw(hashed, block.start + used, X, targets, block.weights[used], len(used)))
 
 

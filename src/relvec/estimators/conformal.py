@@ -15,7 +15,6 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from relvec.basis import row_hash64
 from relvec.design import is_dask
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel, by_blocks, check_predictions
@@ -33,7 +32,7 @@ from relvec.inference.conformal import (
     standardised_residuals,
 )
 from relvec.inference.predictive import Predictor
-from relvec.runtime.arrays import RowsLike, TargetsLike, to_host
+from relvec.runtime.arrays import RowsLike, TargetsLike, hash_rows, to_host
 
 
 class ConformalPredictions(BaseModel):
@@ -337,4 +336,4 @@ class ConformalSets(ConformalPredictions):
 
 def uniform_parts(X: np.ndarray) -> np.ndarray:
     """Return a number (n,) between 0 and 1 for each row of X (n, d), as if drawn, and the same for the same row."""
-    return np.asarray(row_hash64(X), dtype=np.float64) / 2.0**64
+    return np.asarray(hash_rows(X), dtype=np.float64) / 2.0**64

@@ -8,7 +8,6 @@ from relvec.estimators.options import process_options
 from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.process import Process, fit_class_process
 from relvec.estimators.records import FittedProcess
-from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
 from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 
@@ -93,11 +92,6 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
     def _fit(self, X: RowsLike, y: TargetsLike, sample_weight: PerRow, groups: PerRow) -> None:
         options = process_options(self._parameters(), noise="auto", earlier=self._earlier)
         source = self._class_source(options, X, y, sample_weight, groups)
-        if not isinstance(source, MemorySource):
-            raise ValueError(
-                f"{source.n_rows:,} rows of Dask do not fit into memory_limit={self.memory_limit!r}, and a process of "
-                "classes needs them in memory: raise the limit, or fit RelevanceVectorClassifier"
-            )
         self._set_fitted(fit_class_process(options, source))
 
     def _set_fitted(self, fitted: FittedProcess) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.basis import row_hash64
 from relvec.estimators.sources import MemorySource
 from relvec.gaussian_process import ProcessPredictor
 from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets
@@ -21,7 +20,7 @@ from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_g
 from relvec.inference.predictive import Predictor
 from relvec.inference.predictive.responses import StudentPredictor
 from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
-from relvec.runtime.arrays import unique_rows
+from relvec.runtime.arrays import hash_rows, unique_rows
 
 if TYPE_CHECKING:
     from relvec.estimators.options import FitOptions
@@ -226,7 +225,7 @@ class VaryingNoise(Noise):
         scales = found.weights(Z)
         average = float(w @ scales / w.sum())
         added -= 0.5 * float(w.sum()) * np.log(average)
-        fold = row_hash64(Z[:, :-1]) % np.uint64(FOLDS)  # by content: no order of the rows decides
+        fold = hash_rows(Z[:, :-1]) % np.uint64(FOLDS)  # by content: no order of the rows decides
         rest, errors = predict_from_others(model, source, fitted)
         logs = held_out_logs(np.column_stack([source.X, rest]), errors**2, w, fold)
         if not len(found.columns) or w @ density_gains(*logs, errors**2) < MIN_GAIN_OF_VARYING_NATS:

@@ -17,7 +17,7 @@ from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.options import ProcessOptions
 from relvec.estimators.records import FittedProcess
-from relvec.estimators.sources import MemorySource, ProcessRows, Source, process_rows
+from relvec.estimators.sources import LargeSource, MemorySource, ProcessRows, Source, process_rows
 from relvec.gaussian_process import ProcessPredictor, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
 from relvec.gaussian_process.classes.fit import vector_row_bytes
@@ -214,8 +214,10 @@ MAX_ONE_THREAD_ROWS = 10_000
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
-def fit_class_process(options: ProcessOptions, source: MemorySource) -> FittedProcess:
-    """Fit a process to classes."""
+def fit_class_process(options: ProcessOptions, rows: Source) -> FittedProcess:
+    """Fit a process to classes, to a draw of the rows where they are elsewhere."""
+    source = rows.drawn if isinstance(rows, LargeSource) else rows
+    assert isinstance(source, MemorySource)
     check_sizes(source.X)
     kernel = read_kernel(options, source)
     labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)

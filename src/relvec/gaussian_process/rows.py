@@ -20,7 +20,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from relvec.gaussian_process.kernel import squared_distances
-from relvec.runtime.arrays import Array, like, take
+from relvec.runtime.arrays import Array, hash_rows, like, starts_of_runs, take
 from relvec.runtime.record import Record
 
 _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
@@ -34,7 +34,6 @@ _GRIDS = 4  # that are shifted against each other, so that no pair of rounded ro
 _PAIRS = 250_000  # of columns that are compared at once
 _NEAR_ONE = 300  # powers of two from one, up to which sums of products of four numbers have a double
 _ORDER_STEP = 1e-3  # standard deviations: the order of rows does not see smaller differences
-_GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +119,7 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, group
     w = np.maximum(w, _LEAST_WEIGHT * w.max(initial=0.0))
     order = np.lexsort((y, *order_keys(X, w)))
     X, y, w = X[order], y[order], w[order]
-    new = np.ones(len(y), dtype=bool)
-    new[1:] = (X[1:] != X[:-1]).any(1)
+    new = starts_of_runs(X)
     first = np.flatnonzero(new)
     label = None if groups is None else join_labels(np.cumsum(new), np.asarray(groups)[kept][order])[first]
     total = np.add.reduceat(w, first)
@@ -205,7 +203,7 @@ def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray
     records = merge(np.column_stack([X, y]), y, weights)
     if rows.total <= len(records):
         return rows
-    row, n = np.unique(row_hash(records.X[:, :-1]), return_inverse=True)[1], len(rows)
+    row, n = np.unique(hash_rows(records.X[:, :-1]), return_inverse=True)[1], len(rows)
     weight = np.bincount(row, records.weight, n)
     pairs = np.maximum(weight * (weight - 1.0), 0.0)
     equal = np.bincount(row, np.maximum(records.weight * (records.weight - 1.0), 0.0), n)
@@ -225,7 +223,7 @@ def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray
 def _share_of_equal_neighbours(records: Rows) -> float:
     """How often the nearest row with other inputs has the target of a record, the last of its columns of inputs."""
     X, y = records.X[:, :-1], records.X[:, -1]
-    first = np.unique(row_hash(X), return_index=True)[1][:_NEIGHBOUR_ROWS]  # in the order of their hash
+    first = np.unique(hash_rows(X), return_index=True)[1][:_NEIGHBOUR_ROWS]  # in the order of their hash
     if len(first) < 2:
         return 0.0
     D = squared_distances(standardise_inputs(X[first], np.ones(len(first)))[0])
@@ -244,7 +242,7 @@ def join_near_rows(X: np.ndarray, targets: np.ndarray) -> np.ndarray:
     >>> [len(np.unique(join_near_rows(X, np.array(y)[:, None]))) for y in ([1.0, 2.0, 3.0, 2.0], [1.0, 2.0, 3.0, 4.0])]
     [3, 4]
     """
-    n, hashed = len(X), row_hash(X + 0.0)
+    n, hashed = len(X), hash_rows(X + 0.0)
     if n < 3:
         return X
     order = np.argsort(hashed, kind="stable")
@@ -254,7 +252,7 @@ def join_near_rows(X: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return X
     scaled = np.column_stack([inputs / step, outputs / _TARGET_ROUNDING])
     shifts = np.random.default_rng(0).random((_GRIDS, scaled.shape[1]))
-    label, *cells = (row_hash(np.floor(scaled + shift)) for shift in shifts)
+    label, *cells = (hash_rows(np.floor(scaled + shift)) for shift in shifts)
     for cell in cells:
         label = join_labels(label, cell)
     joined = np.empty_like(X)
@@ -282,7 +280,7 @@ def order_keys(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
     >>> (np.lexsort(order_keys(X, np.ones(50))) == np.lexsort(order_keys(3.0 * X + 1.0, np.ones(50)))).all()
     np.True_
     """
-    return row_hash(X), rounded_hash(X, weight, _ORDER_STEP)
+    return hash_rows(X), rounded_hash(X, weight, _ORDER_STEP)
 
 
 def rounded_hash(X: np.ndarray, weight: np.ndarray, step: float) -> np.ndarray:
@@ -290,19 +288,7 @@ def rounded_hash(X: np.ndarray, weight: np.ndarray, step: float) -> np.ndarray:
 
     Units and storage in single precision hardly change it, and columns that tell nothing new do not.
     """
-    return row_hash(np.round(standardise_inputs(X, weight)[0] / step) + 0.0)
-
-
-def row_hash(X: np.ndarray) -> np.ndarray:
-    """Hash the content of every row of X (n, d), the same wherever the row stands (splitmix64 a column): (n,)."""
-    bits = np.ascontiguousarray(X, dtype=float).view(np.uint64)
-    h = np.full(len(bits), _GOLDEN)
-    for column in bits.T:
-        h = (h ^ column) * _MIX1 + _GOLDEN
-        h = (h ^ (h >> np.uint64(30))) * _MIX1
-        h = (h ^ (h >> np.uint64(27))) * _MIX2
-        h = h ^ (h >> np.uint64(31))
-    return h
+    return hash_rows(np.round(standardise_inputs(X, weight)[0] / step) + 0.0)
 
 
 def standardise(rows: Rows) -> tuple[Rows, Units]:

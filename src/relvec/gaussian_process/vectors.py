@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
-from relvec.inference.linalg import factor
+from relvec.inference.linalg import extend_features, factor
 
 _BLOCK = 64
 _RELEVANT_SHARE = 0.5  # of a block: drawn by relevance
@@ -60,10 +60,8 @@ def pivots(
     while not len(chosen) or (len(chosen) < n_vectors and left.max() > least):
         block, by_relevance = _draw_block(left, residual, min(_BLOCK, n_vectors - len(chosen)), relevant_share, rng)
         done, end = len(chosen), len(chosen) + len(block)
-        G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
-        # the remainder is a difference of numbers of the prior's size, and known to their rounding only
-        L = factor(G[:, block] + _ROUNDING * prior.max() * np.eye(len(block)))
-        F[done:end] = new = solve_triangular(L, G, lower=True, check_finite=False)
+        new = extend_features(structure(theta, rows.X[block], rows.X), F[:done], block, _ROUNDING * prior.max())
+        F[done:end] = new
         left = np.maximum(left - rows.weight * np.einsum("ij,ij->j", new, new), 0.0)
         chosen, relevant = np.concatenate([chosen, block]), np.concatenate([relevant, by_relevance])
         left[chosen] = 0.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from relvec.runtime.arrays import Array, Scratch, add_diagonal, namespace, to_host
-from relvec.runtime.machine import all_threads
+from relvec.runtime.arrays import Array, Scratch, add_diagonal, namespace, take, to_host
+from relvec.runtime.machine import all_threads, product
 
 # Longer columns of X make the normal equations I + X'X lose more digits than the evidence may lose.
 NORMAL_EQUATIONS_LIMIT = 1e8
@@ -157,6 +157,16 @@ def factor_lower(K: Array, jitter: float = 0.0) -> Array:
         if bool(xp.all(xp.isfinite(L))):
             return L
     raise SingularError(f"the covariance of {n} rows is not positive definite")
+
+
+def extend_features(K: Array, F: Array, block: np.ndarray, rounding: float = 0.0) -> Array:
+    """Return the features (k, n) that k pivots add to F (m, n), of which F'F is the part of a covariance represented.
+
+    K (k, n) has the covariances of the pivots, which are rows ``block`` (k,), with all rows; it is overwritten. What is
+    left of them is a difference of numbers of the prior's size, and known to their ``rounding`` only.
+    """
+    K -= product(take(F, block, axis=1).T, F)
+    return solve_lower(factor_lower(add_diagonal(take(K, block, axis=1), rounding)), K)
 
 
 def solve_lower(L: Array, B: Array, trans: bool = False) -> Array:

@@ -37,6 +37,9 @@ def _compat(part: str = "") -> ModuleType:
     raise ImportError(f"arrays on a device need array-api-compat: pip install array-api-compat ({last})")
 
 
+_GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
 def is_device_array(x: Array) -> bool:
     """Tell whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
 
@@ -232,45 +235,45 @@ def array_slices(x: Array, width: int, host_numbers: int) -> Iterator[slice]:
     return row_slices(n, width, host_numbers) if isinstance(x, np.ndarray) else row_slices(n, width)
 
 
-def unique_rows(X: Array) -> tuple[Array, Array, Array]:
+def unique_rows(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distinct rows of X (n, d) in lexicographic order, where each first occurs, and the place of each row (n,).
 
     >>> [part.tolist() for part in unique_rows(np.array([[2.0], [1.0], [2.0]]))]
     [[[1.0], [2.0]], [1, 0], [1, 0, 1]]
     """
-    xp, (n, d) = namespace(X), X.shape
-    if xp is np:
-        order = np.lexsort(X.T[::-1])
-    else:
-        order = xp.arange(n, dtype=xp.int64, device=_raw_device(X))
-        for k in reversed(range(d)):
-            order = xp.take(order, xp.argsort(xp.take(X[:, k], order, axis=0), stable=True), axis=0)
-    ranked = xp.take(X, order, axis=0)
-    new = xp.any(ranked[1:, :] != ranked[:-1, :], axis=1)
-    fresh = xp.nonzero(new)[0] + 1
-    starts = xp.concat([order[:1] * 0, xp.astype(fresh, order.dtype)])
-    steps = xp.concat([order[:1] * 0, xp.astype(new, order.dtype)])
-    where = xp.cumulative_sum(steps) if xp is not np else np.cumsum(steps)
-    row_of = xp.take(where, xp.argsort(order, stable=True), axis=0)
-    return xp.take(ranked, starts, axis=0), xp.take(order, starts, axis=0), row_of
+    order = np.lexsort(X.T[::-1])
+    new, row_of = starts_of_runs(X[order]), np.empty(len(X), dtype=np.intp)
+    row_of[order] = np.cumsum(new) - 1
+    return X[order[new]], order[new], row_of
 
 
-def largest_indices(x: Array, count: int, axis: int = 0) -> Array:
-    """Return the indices of the ``count`` largest entries of x along an axis, in no order.
+def starts_of_runs(X: np.ndarray) -> np.ndarray:
+    """Return which rows of X (n, d) differ from the one before: the first of each run of equal rows (n,).
 
-    >>> sorted(largest_indices(np.array([1.0, 5.0, 3.0]), 2).tolist())
-    [1, 2]
+    >>> starts_of_runs(np.array([[1.0], [1.0], [2.0]])).tolist()
+    [True, False, True]
     """
-    count = min(count, x.shape[axis])
-    if hasattr(x, "topk"):  # PyTorch
-        return x.topk(count, dim=axis, sorted=False).indices
-    xp = namespace(x)
-    if hasattr(xp, "argpartition"):  # NumPy and CuPy
-        order = xp.argpartition(x, x.shape[axis] - count, axis=axis)
-    else:
-        order = xp.argsort(x, axis=axis)
-    last = slice(x.shape[axis] - count, x.shape[axis])
-    return order[last] if x.ndim == 1 else order[last, :] if axis == 0 else order[:, last]
+    new = np.ones(len(X), dtype=bool)
+    new[1:] = (X[1:] != X[:-1]).any(axis=1)
+    return new
+
+
+def hash_rows(X: np.ndarray) -> np.ndarray:
+    """Return a number of 64 bits for each row of X (n, q), as good as random but decided by the row's content alone.
+
+    The rows with the lowest ones are an even draw that no order of the rows can change (splitmix64 a column).
+
+    >>> one, two, other = hash_rows(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])).tolist()
+    >>> one == two, one == other
+    (True, False)
+    """
+    h = np.full(len(X), _GOLDEN)
+    for column in (X + 0.0).T:  # -0.0 becomes 0.0
+        h = (h ^ np.ascontiguousarray(column, dtype=float).view(np.uint64)) * _MIX1 + _GOLDEN
+        h = (h ^ (h >> np.uint64(30))) * _MIX1
+        h = (h ^ (h >> np.uint64(27))) * _MIX2
+        h = h ^ (h >> np.uint64(31))
+    return h
 
 
 class Scratch:

@@ -21,13 +21,13 @@ from relvec.gaussian_process.rows import (
     Units,
     find_categories,
     neighbour_distance,
-    row_hash,
     standardise,
     standardise_inputs,
 )
 from relvec.gaussian_process.selection import Candidate, compare
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.kernels import Gaussian, Kernel, Matern
+from relvec.runtime.arrays import hash_rows
 from relvec.runtime.clock import Clock
 
 LEARNED_ROWS = 400  # distinct rows that widths are learned from
@@ -143,8 +143,8 @@ def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:
     """
     most = _FEWER_CENTRES if len(rows) > _MANY_ROWS else MAX_CENTRES
     centres = rows.X[: max(min(most, MAX_FUNCTIONS // max(len(kernels), 1)), 1)]
-    own = row_hash(X + 0.0)
+    own = hash_rows(X + 0.0)
     order = np.argsort(own, kind="stable")
-    first = order[np.searchsorted(own[order], row_hash(centres))]  # the first of the rows with these inputs
+    first = order[np.searchsorted(own[order], hash_rows(centres))]  # the first of the rows with these inputs
     parts = [KernelBasis(kernel, centres, centre_rows=first) for kernel in kernels]
     return Concat((*parts, _columns(rows), Bias())).bind(X)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
-from relvec.basis import Basis, row_hash64
+from relvec.basis import Basis
 from relvec.design import LaplaceDesign, Rows, Samples
 from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
 from relvec.inference.priors import GammaPrior
-from relvec.runtime.arrays import to_host
+from relvec.runtime.arrays import hash_rows, to_host
 
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: its precisions would vanish beside those of the data
 Part = np.ndarray | None  # (m,) the atoms of a dictionary that are candidates, None for all
@@ -230,7 +230,7 @@ def refuse_groups(groups: Any, where: str) -> None:
 
 def join_rows(groups: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Return numbers (n,) of groups of which those with a row of X (n, d) in common are one."""
-    joined = join_labels(row_hash64(X), groups)
+    joined = join_labels(hash_rows(X), groups)
     if not joined.any():
         raise ValueError(
             "groups share rows with equal inputs, which are held out together too, and so are one group: leave groups "

@@ -21,6 +21,7 @@ from relvec.gaussian_process.rows import (
     order_keys,
     standardise_inputs,
 )
+from relvec.runtime.arrays import starts_of_runs
 
 _FEW = 50  # distinct rows
 
@@ -85,8 +86,7 @@ def merge_equal_rows(
     X, labels, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(labels)[kept], w[kept]  # + 0.0: no -0.0
     order = np.lexsort((labels, *X.T[::-1], *order_keys(X, w)))  # two rows of one hash and other content stay apart
     X, labels, w = X[order], labels[order], w[order]
-    new = np.ones(len(X), dtype=bool)
-    new[1:] = (X[1:] != X[:-1]).any(1)
+    new = starts_of_runs(X)
     group = np.cumsum(new) - 1
     counts = np.zeros((int(new.sum()), n_classes))
     np.add.at(counts, (group, labels), w)

@@ -14,7 +14,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import draw_pivots
-from relvec.inference.linalg import factor_lower, solve_lower
+from relvec.inference.linalg import extend_features, factor_lower, solve_lower
 from relvec.runtime.arrays import Array, add_diagonal, device_of, like, squares, take, to_host
 from relvec.runtime.machine import product
 
@@ -149,10 +149,7 @@ class _State:
         """Add rows (k,) to the vectors; the squares (n,) of the new features of the rows not held out."""
         done, width = self.n_chosen, len(block)
         F = self._F[:done, :]
-        K = self._structure(self._theta, take(self._X, block), self._X)
-        K -= product(take(F, block, axis=1).T, F)
-        L = factor_lower(add_diagonal(take(K, block, axis=1), rounding))
-        new = solve_lower(L, K)
+        new = extend_features(self._structure(self._theta, take(self._X, block), self._X), F, block, rounding)
         self._F[done : done + width, :] = new
         self.chosen = np.concatenate([self.chosen, block])
         return to_host(squares(new[:, : self._n], 0))
