@@ -266,7 +266,7 @@ class GaussianSearch(Search):
     def _warm_starts(self, part: Any, scale: np.ndarray) -> list[Start | None]:
         """Models of the earlier fit, one for each problem, for columns divided by scale (M,); None for none."""
         earlier = self.options.earlier
-        found = None if earlier is None or not True else earlier.find_in(part, len(self.problems))
+        found = None if earlier is None else earlier.find_in(part, len(self.problems))
         if earlier is None or found is None:
             return [None] * len(self.problems)
         starts: list[Start | None] = []

@@ -172,7 +172,7 @@ class GPRegressor(RegressionPredictions, RegressionRows, Process):
         source = self._regression_source(
             options, X, y, sample_weight, groups, censored=censored, passes=not learns_noise
         )
-        self._set_fitted((fit_noise if learns_noise else _fit)(options, source, fit_processes))
+        self._set_fitted(fit_noise(options, source, fit_processes) if learns_noise else fit_processes(options, source))
 
     def _set_fitted(self, fitted: FittedProcess) -> None:
         """Set public attributes, in the units of X and y."""
@@ -195,7 +195,3 @@ class GPRegressor(RegressionPredictions, RegressionRows, Process):
                 "n_censored_": None if noise is None else noise.n_censored,
             }
         )
-
-
-def _fit(options: ProcessOptions, source: Any, fit: Any) -> FittedProcess:
-    return fit(options, source)

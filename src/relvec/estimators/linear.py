@@ -42,8 +42,7 @@ class SparseBayesianRegressor(MachineRegressor):
     intercept_ : the constant.
     selected_ : (n_features,) which columns are in the model.
     gain_ : (n_features,) the nats of log evidence that each column is worth, the other precisions as they are.
-    noise_variance_, log_marginal_likelihood_, certificate_, status_, n_iter_, history_, compression_, n_candidates_, \
-n_subsets_
+    noise_variance_, log_marginal_likelihood_, certificate_, status_, n_iter_, history_, compression_, n_candidates_
         As in `RelevanceVectorRegressor`.
     weights_, alpha_, gamma_, covariance_, basis_, atoms_ : of the columns in the model and the constant.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.

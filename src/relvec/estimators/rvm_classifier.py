@@ -70,9 +70,10 @@ class RelevanceVectorClassifier(MachineClassifier):
     log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr".
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
         established. Moves are ranked by their linearised gain, and the most promising of each kind refitted.
-    status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
-        gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
-        dictionary of M functions. Lists of K, or (K,), for "ovr".
+    status_, n_iter_ : how the fit ended, and its steps; a list of K, and (K,), for "ovr".
+    history_ : structured array with a row a step, a list of K for "ovr": action, atom, gain, objective, size,
+        noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a dictionary of M functions;
+        absent where held-out rows chose.
     kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_
         As in `RelevanceVectorRegressor`.
     choice_, calibration_slope_ : log losses of the settings at rows held out and the shares of each

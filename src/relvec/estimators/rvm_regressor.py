@@ -59,8 +59,8 @@ class RelevanceVectorRegressor(MachineRegressor):
     random_state : int, RandomState or None
         Seed of random centres, of ``select="random"`` and of restarts beyond the third.
     verbose : None, bool or int, default None
-        None draws a bar on a terminal after three seconds, where tqdm is installed; True or 1 logs progress (logger
-        "relvec"), 2 every step too; False or 0 shows nothing.
+        None draws a bar on a terminal after three seconds, where tqdm is installed; 1 logs progress (logger
+        "relvec"), 2 every step too; 0 shows nothing.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
     n_candidates_ : functions that were candidates.
-    loss_nats_ : what is lost of the density of a process, nats a row; after `GPRegressor.distill` only.
+    loss_nats_ : density lost, nats a row; only for what `GPRegressor.distill` returns.
     compression_ : how rows were compressed; only where they were.
     calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

@@ -184,18 +184,6 @@ def gain_add(S, Q):
     return 0.5 * (ratio - 1.0 - np.log(ratio))  # TF03 A.2
 
 
-def ratio_of_gain(gain: float) -> float:
-    """Q^2 / S of an atom whose addition gains so many nats: the inverse of `gain_add`.
-
-    >>> round(ratio_of_gain(float(gain_add(1.0, 3.0))), 9)
-    9.0
-    """
-    ratio = 2.0 * gain + 3.0
-    for _ in range(60):
-        ratio = 1.0 + 2.0 * gain + math.log(ratio)
-    return ratio
-
-
 def gain_delete(alpha, gamma, mu, Sigma_diag):
     """Gain (usually negative) of deleting atoms of the model: TF03 A.4 through Sigma_ii and mu_i.
 

@@ -109,11 +109,6 @@ class Problem:
         return self.design.n_atoms
 
     @property
-    def per_unit(self) -> int:
-        """Weights of an atom."""
-        return 1
-
-    @property
     def fixed_noise(self) -> bool:
         """Whether the noise variance is given rather than learned."""
         return self.noise_variance is not None
