@@ -29,11 +29,12 @@ from relvec.gaussian_process.classes.expansion import expand_members, log_prior_
 from relvec.gaussian_process.classes.features import Features, LatentKernel, feature_pivots
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
-from relvec.gaussian_process.classes.model import Calibration
+from relvec.gaussian_process.classes.model import Calibration, calibrate_signals
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_equal_rows, standardise_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 
+AS_IT_IS = Calibration()
 GAUSSIAN, MATERN = Shape.GAUSSIAN, Shape.MATERN32
 STRUCTURES = [
     Structure((), True, 3),
@@ -54,6 +55,10 @@ def table(n=60, n_classes=2, seed=0):
 
 def rows_of(n=60, n_classes=2, seed=0):
     return standardise_rows(merge_equal_rows(*table(n, n_classes, seed), n_classes))[0]
+
+
+def probabilities(model, X, calibration=AS_IT_IS):
+    return calibrate_signals(model.signals(X, calibration.moderation), model.base_rates, calibration.slope)
 
 
 @pytest.fixture
@@ -113,8 +118,8 @@ def test_a_third_class_that_never_occurs_changes_little():
     rows = rows_of(150)
     more = DistinctRows(rows.X, np.c_[rows.counts, np.zeros(len(rows))])
     kernel, theta, new = LatentKernel(STRUCTURES[1]), np.array([1.0, 0.5]), rows_of(50, seed=3).X
-    two = settle_latent(rows, kernel, theta, Effort()).probabilities(new)
-    three = settle_latent(more, kernel, theta, Effort()).probabilities(new)
+    two = probabilities(settle_latent(rows, kernel, theta, Effort()), new)
+    three = probabilities(settle_latent(more, kernel, theta, Effort()), new)
     assert three[:, 2].max() < 0.05
     np.testing.assert_allclose(three[:, 1] / three[:, :2].sum(1), two[:, 1], atol=0.06)
 
@@ -150,7 +155,7 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
     ((share, calibration, model),) = parts
     far = units.inputs(10.0 * np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]))
     assert share == 1.0 and calibration.slope > 0.5
-    np.testing.assert_allclose(model.probabilities(far, calibration), np.tile(rows.base_rates, (3, 1)), atol=0.05)
+    np.testing.assert_allclose(probabilities(model, far, calibration), np.tile(rows.base_rates, (3, 1)), atol=0.05)
     assert selection.log_loss < 0.6
 
 
@@ -196,7 +201,7 @@ def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
     rows, units = standardise_rows(merge_equal_rows(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
     model = learn_latent(rows, Structure((Part(GAUSSIAN),), False, 1))
     new = np.linspace(0.02, 0.98, 200)[:, None]
-    found = model.probabilities(units.inputs(new)).argmax(axis=1)
+    found = probabilities(model, units.inputs(new)).argmax(axis=1)
     assert np.mean(found == (np.sin(40.0 * new[:, 0]) > 0)) > 0.85
 
 
@@ -223,7 +228,7 @@ def test_a_linear_kernel_of_more_inputs_than_rows_is_that_of_the_directions_of_t
     every = settle_latent(rows, few.kernel, few.theta, Effort())  # a feature for each input
     new = units.inputs(rng.normal(size=(20, 50)))
     for other in (every, few.widen()):
-        np.testing.assert_allclose(few.probabilities(new), other.probabilities(new), rtol=1e-6)
+        np.testing.assert_allclose(probabilities(few, new), probabilities(other, new), rtol=1e-6)
         np.testing.assert_allclose(few.latent(new)[1], other.latent(new)[1], rtol=1e-6)
         np.testing.assert_allclose(few.slopes(new), other.slopes(new), rtol=1e-4, atol=1e-7)
 
@@ -260,7 +265,7 @@ def test_the_choice_finds_the_boundary_and_says_so():
 class Expert:
     """Knows what one input adds to the log-odds."""
 
-    few, n_vectors, size, base_rates = False, 1, 1, np.array([0.5, 0.5])
+    few, n_vectors, size, evaluations, base_rates = False, 1, 1, 1, np.array([0.5, 0.5])
 
     def __init__(self, column):
         self.column, self.name = column, f"expert {column}"
@@ -282,7 +287,6 @@ def test_a_sum_has_the_shares_that_held_out_rows_gain_by():
     for share, calibration, _ in parts:
         assert share * calibration.slope == pytest.approx(1.0, abs=0.3)
     assert selection.log_loss < min(entry.log_loss for entry in selection.entries) - 0.05
-    assert len(choose(rows, [Expert(0), Expert(1)], sums=False)[0]) == 1
     assert len(choose(rows, [Expert(0), Expert(0)])[0]) == 1  # two that are equal: a tie
 
 
@@ -318,13 +322,13 @@ def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     long = ClassRecord(candidate)
     long.add(settle_latent(train, LatentKernel(candidate.structure), theta, candidate.effort), test)
     long.close(test.counts)
-    short = long.refine(fold, Clock(), vectors=False)
-    many = short.refine(fold, Clock(), vectors=True)
+    short = long.halve_widths(fold, Clock())
+    many = short.double_vectors(fold, Clock())
     assert short.moved[0] == 0.0 and short.moved[1] < -0.6 and short.model.n_vectors == 20
     assert many.model.n_vectors == 50 and many.model.theta.tolist() == short.model.theta.tolist()
     losses = [-record.density.mean() for record in (long, short, many)]
     assert losses[0] > losses[1] + 0.1 and losses[1] > losses[2] + 0.05
-    assert short.refine(fold, Clock(), vectors=False) is short
+    assert short.halve_widths(fold, Clock()) is short
     whole = many.finish(settle_latent(rows, many.model.kernel, theta, candidate.effort), rows)
     assert whole.n_vectors == many.model.n_vectors
     np.testing.assert_allclose(whole.theta, many.model.theta)
@@ -344,7 +348,8 @@ def test_a_model_from_elsewhere_takes_part():
     y = (rng.random(200) < truth).astype(int)
 
     class Oracle:
-        name, few, n_vectors, size, base_rates = "oracle", False, 1, 1, np.array([0.5, 0.5])
+        name, few, n_vectors, size, evaluations = "oracle", False, 1, 1, 1
+        base_rates = np.array([0.5, 0.5])
 
         def fit(self, rows, hint, clock):
             return self

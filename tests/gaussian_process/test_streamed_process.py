@@ -13,8 +13,8 @@ from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
 from relvec.estimators import process as regression_module
 from relvec.estimators.sources import large
+from relvec.gaussian_process import Part, Shape, Structure, fit_process, predictor
 from relvec.gaussian_process import fit as fit_module
-from relvec.gaussian_process import fit_process, parse_structure, predictor
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
 from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.rows import merge
@@ -29,6 +29,11 @@ from relvec.runtime.progress import watch
 
 N = 900
 THETA = np.log([1.0, 1.0, 0.02])  # amplitude, width, noise of one Gaussian part
+
+
+def single(shape):
+    """Return the structure of one part over one input."""
+    return Structure((Part(shape),), False, 1)
 
 
 def waves(n=N, seed=0):
@@ -98,7 +103,7 @@ def test_rows_twice_and_rows_of_weight_two_are_one_draw():
 
 def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
     X, y = waves(400)
-    structure = parse_structure("gaussian", 1)
+    structure = single(Shape.GAUSSIAN)
     prepared = prepare(X, y, None, AS_IT_IS, Clock(None))
     Z = prepared.rows.X[:20]
     vectors = Vectors.at(structure, THETA, Z)
@@ -120,7 +125,7 @@ def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
 
 def test_vectors_grow_until_held_out_rows_gain_no_more():
     X, y = waves(1200)
-    structure = parse_structure("gaussian", 1)
+    structure = single(Shape.GAUSSIAN)
     rows = prepare(X, y, None, AS_IT_IS, Clock(None)).rows
     told = []
     enough = grow_vectors(structure, THETA, rows, 200, 600, None, lambda m, density: told.append((m, density)) or False)
@@ -147,7 +152,7 @@ def table(n=N, seed=0):
 
 def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
     rows, X, _ = table()
-    one = (parse_structure("matern32", 1),)
+    one = (single(Shape.MATERN32),)
     capped = fit_in_passes(rows, candidates=one, max_vectors=20)
     assert capped.status == "max_vectors" and len(capped.vectors) == 20
     monkeypatch.setattr(streamed_module, "_MATRICES", 200)
@@ -161,14 +166,14 @@ def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
 
 def test_a_stop_asked_for_while_learning_ends_the_fit():
     rows, X, _ = table()
-    one = (parse_structure("matern32", 1),)
+    one = (single(Shape.MATERN32),)
     stopped = fit_in_passes(rows, candidates=one, clock=Clock(None, lambda stage, fraction: True))
     assert stopped.status == "interrupted" and np.isfinite(stopped.predict(X)[0]).all()
 
 
 def test_a_fit_in_passes_predicts_as_the_fit_of_all_rows():
     X_test, y_test = waves(500, seed=1)
-    one, gains = (parse_structure("gaussian", 1),), []
+    one, gains = (single(Shape.GAUSSIAN),), []
     for seed in (0, 2, 3):
         rows, X, y = table(seed=seed)
         models = fit_process(X, y, candidates=one), fit_in_passes(rows, candidates=one)
@@ -200,7 +205,9 @@ def test_vectors_that_are_far_apart_do_not_end_their_growth():
     y = 2.8 * np.sin(9.0 * X[:, 0]) * np.cos(6.5 * X[:, 1]) * np.sin(3.5 * X[:, 2]) + 0.2 * rng.standard_normal(2500)
     rows = prepare(X, y, None, AS_IT_IS, Clock()).rows
     theta = np.log([1.0, 0.12, 0.15, 0.3, 0.05])
-    found = grow_vectors(parse_structure("gaussian[each]", 3), theta, rows, 400, 1024, None, lambda m, density: False)
+    found = grow_vectors(
+        Structure((Part(Shape.GAUSSIAN, True),), False, 3), theta, rows, 400, 1024, None, lambda m, density: False
+    )
     tried = dict(found.densities)
     assert tried[128] < tried[64] + 0.05 and len(found.index) == 1024 and tried[1024] > tried[64] + 0.3
 
@@ -236,8 +243,8 @@ def test_evidence_on_a_device_is_that_of_the_host(place):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     rows = prepare(np.vstack([X, X[:5]]), rng.normal(size=65), None, AS_IT_IS, Clock(None)).rows
-    for name in ("gaussian[3] + matern32 + linear", "matern52[3]"):
-        structure = parse_structure(name, 3)
+    sum_of_parts = Structure((Part(Shape.GAUSSIAN, True), Part(Shape.MATERN32)), True, 3)
+    for structure in (sum_of_parts, Structure((Part(Shape.MATERN52, True),), False, 3)):
         prior, theta = default_prior(structure), rng.normal(size=structure.n_theta) * 0.3
         here = log_posterior(structure, prior, rows)(theta)
         there = log_posterior(structure, prior, replace(rows, X=find_place(place).to_device(rows.X)))(theta)
@@ -248,7 +255,7 @@ def test_evidence_on_a_device_is_that_of_the_host(place):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_over_merged_rows_are_dense_sums_over_all_of_them(weighted):
     rng = np.random.default_rng(0)
-    structure, X = parse_structure("gaussian", 1), np.repeat(rng.normal(size=(12, 1)), 3, axis=0)
+    structure, X = single(Shape.GAUSSIAN), np.repeat(rng.normal(size=(12, 1)), 3, axis=0)
     y, w = rng.normal(size=36), rng.uniform(0.5, 2.0, 36) if weighted else np.ones(36)
     rows, Z = merge(X, y, w), rng.normal(size=(4, 1))
     assert len(rows) == 12

@@ -2,7 +2,7 @@
 
 from relvec.gaussian_process.bound import Bounds
 from relvec.gaussian_process.fit import compare_structures, fit_process, rows_to_learn
-from relvec.gaussian_process.kernel import Part, Shape, Structure, parse_structure
+from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
@@ -11,5 +11,5 @@ from relvec.gaussian_process.target import Scale
 
 __all__ = [
     "Bounds", "Compared", "Component", "Merit", "Part", "ProcessPredictor", "Scale", "Shape", "Structure", "Units",
-    "compare_structures", "default_candidates", "fit_process", "parse_structure", "rows_to_learn",
+    "compare_structures", "default_candidates", "fit_process", "rows_to_learn",
 ]  # fmt: skip

@@ -196,27 +196,6 @@ class Structure(Record):
         return all(len(g) == self.n_inputs and set(g) == set(range(len(set(g)))) for g in grouped)
 
 
-def parse_structure(name: str, n_inputs: int, groups: tuple[int, ...] = ()) -> Structure:
-    """Return the structure of a name as `Structure.name` writes it; any text in brackets means a width for each input.
-
-    Inputs of one group share it, unless the text is their number.
-
-    >>> parse_structure("gaussian[each] + linear", 3).name
-    'gaussian[3] + linear'
-    """
-    words = [word.strip() for word in str(name).split("+")]
-    parts = []
-    for word in (w for w in words if w != "linear"):
-        shape, bracket, inner = word.partition("[")
-        if shape not in (Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52):
-            raise ValueError(
-                f"{name!r} is no sum of 'gaussian', 'matern32', 'matern52' (with '[each]' for a width for each input) "
-                "and 'linear'"
-            )
-        parts.append(Part(shape, bool(bracket), groups=groups if bracket and inner != f"{n_inputs}]" else ()))
-    return Structure(tuple(parts), "linear" in words, n_inputs)
-
-
 class Evaluated:
     """k(X, Z) and what its derivatives need, so that a value and a gradient share the exponentials.
 

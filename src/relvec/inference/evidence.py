@@ -295,14 +295,10 @@ def gradient(alpha, mu, gamma, beta, residual, n_samples):
     return 0.5 * (gamma - alpha * mu * mu), 0.5 * (n_samples - beta * residual - gamma.sum())
 
 
-def evidence_hessian(alpha, mu, Sigma, beta, residual):
-    """Second derivatives of the evidence in (log alpha, log beta): (k, k), (k,), scalar."""
-    root = np.sqrt(alpha)
-    return prior_unit_hessian(root * mu, root[:, None] * Sigma * root, beta, residual)
-
-
 def prior_unit_hessian(v, B, beta, residual):
-    """Return the Hessian in units of the prior, v = A^1/2 mu and B = A^1/2 Sigma A^1/2.
+    """Second derivatives of the evidence in (log alpha, log beta): (k, k), (k,), scalar.
+
+    In units of the prior: v = A^1/2 mu and B = A^1/2 Sigma A^1/2.
 
     Differentiate the gradient through
     dSigma/dlog alpha_j = -alpha_j Sigma_j Sigma_j' and dmu/dlog alpha_j = -Sigma_j alpha_j mu_j; the last row is beta.

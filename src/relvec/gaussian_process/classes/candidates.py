@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,9 +86,8 @@ class ProcessCandidate:
 
         `hint` is a model of other rows, to begin at.
         """
-        start = None if self.start is None else np.array(self.start)
-        if isinstance(hint, ClassProcess):
-            start = hint.theta
+        known = self.start if hint is None else hint.theta
+        start = None if known is None else np.array(known)
         return learn_latent(rows, self.structure, self.effort, start, clock, self.hold_widths)
 
 
@@ -136,17 +135,22 @@ _VECTOR_GAIN = 0.005  # nats a row that twice the vectors must gain
 
 
 class ClassRecord:
-    """Held-out signals of one candidate, fold by fold, of a process that `refine` may have moved by some theta."""
+    """Held-out signals of one candidate, fold by fold, of a process whose theta may have been moved on."""
 
     def __init__(self, candidate: ProcessCandidate, moved: np.ndarray | None = None):
         self.candidate, self.moved = candidate, moved
         self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
         self.log_rates: list[np.ndarray] = []
         self.models: list[ClassProcess] = []
-        self.model: ClassProcess | None = None  # of the fold whose rows it predicts best
+        self._best_fold = 0
+
+    @property
+    def model(self) -> ClassProcess:
+        """The process of the fold whose rows it predicts best."""
+        return self.models[self._best_fold]
 
     def add(self, model: ClassProcess, test: DistinctRows) -> None:
-        """Return what a model that has not seen `test` says there."""
+        """Keep what a model that has not seen `test` says there."""
         for moderation, found in self.signals.items():
             found.append(model.signals(test.X, moderation))
         self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
@@ -162,41 +166,63 @@ class ClassRecord:
         self.density = log_densities(self.signal, self.rates, self.counts, 1.0)
         begins = np.cumsum([0, *map(len, self.log_rates[:-1])])
         means = np.add.reduceat(self.density, begins) / np.add.reduceat(self.counts.sum(axis=1), begins)
-        self.model = self.models[int(np.argmax(means))]
+        self._best_fold = int(np.argmax(means))
 
-    def refine(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock, vectors: bool) -> ClassRecord:
-        """Return the record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
+    def halve_widths(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock) -> ClassRecord:
+        """Return the record with widths halved as long as the only fold's held-out rows gain.
 
         Few inducing rows see long widths only: the evidence of many classes over few of them is largest where
         functions are nearly straight. So this is for models with as many vectors as a fit may have.
         """
-        model, candidate, (train, test) = self.model, self.candidate, fold
-        if model is None or not isinstance(candidate, ProcessCandidate):
+        return self if self.candidate.hold_widths else self._follow(fold, self._shorter_widths(clock), 0.0)
+
+    def double_vectors(self, fold: tuple[DistinctRows, DistinctRows], clock: Clock) -> ClassRecord:
+        """Return the record with vectors doubled as long as the only fold's held-out rows gain."""
+        return self._follow(fold, self._more_vectors(clock), _VECTOR_GAIN * fold[1].counts.sum())
+
+    def _shorter_widths(self, clock: Clock) -> Iterator[tuple[np.ndarray, int]]:
+        theta = self.model.theta.copy()
+        while clock.left() > 0:
+            for at in self.model.kernel.structure.widths:
+                theta[at] -= np.log(2.0)
+            yield theta.copy(), self.model.n_vectors
+
+    def _more_vectors(self, clock: Clock) -> Iterator[tuple[np.ndarray, int]]:
+        n_vectors, most = self.model.n_vectors, self.candidate.effort.grown
+        while clock.left() > 0 and n_vectors < most:
+            n_vectors = min(2 * n_vectors, most)
+            yield self.model.theta, n_vectors
+
+    def _follow(
+        self, fold: tuple[DistinctRows, DistinctRows], steps: Iterator[tuple[np.ndarray, int]], least_gain: float
+    ) -> ClassRecord:
+        """Return the record at the last step, theta (p,) and vectors, up to which each gains, where all together do."""
+        if self.model.n_vectors < min(self.candidate.effort.final, len(fold[0])):
             return self
-        effort, least, best = candidate.effort, _VECTOR_GAIN * test.counts.sum() if vectors else 0.0, self
-        if model.n_vectors < min(effort.final, len(train)) or (candidate.hold_widths and not vectors):
-            return self
-        theta, final = model.theta.copy(), model.n_vectors
-        while clock.left() > 0 and not (vectors and final >= effort.grown):
-            if vectors:
-                final = min(2 * final, effort.grown)
-            else:
-                for at in model.kernel.structure.widths:
-                    theta[at] -= np.log(2.0)
-            trial = ClassRecord(candidate, theta - model.theta + (0.0 if self.moved is None else self.moved))
-            trial.add(
-                settle_latent(train, model.kernel, theta.copy(), replace(effort, final=final), model.evaluations), test
-            )
-            trial.close(test.counts)
-            if (trial.density - best.density).sum() <= least:
+        best = self
+        for theta, n_vectors in steps:
+            trial = self._settle(fold, theta, n_vectors)
+            if (trial.density - best.density).sum() <= least_gain:
                 break
             best = trial
         gain = best.density - self.density
         return best if gain.sum() > max(_WORTH_OF_MORE, np.sqrt(len(gain)) * gain.std()) else self
 
+    def _settle(
+        self, fold: tuple[DistinctRows, DistinctRows], theta: np.ndarray, n_vectors: int
+    ) -> ClassRecord:  # fmt: skip
+        """Return the closed record of the process with theta (p,) and so many vectors."""
+        train, test = fold
+        model, before = self.model, 0.0 if self.moved is None else self.moved
+        trial = ClassRecord(self.candidate, theta - model.theta + before)
+        effort = replace(self.candidate.effort, final=n_vectors)
+        trial.add(settle_latent(train, model.kernel, theta, effort, model.evaluations), test)
+        trial.close(test.counts)
+        return trial
+
     def finish(self, whole: ClassProcess, rows: DistinctRows) -> ClassProcess:
         """Return the process of all rows, moved as that of the fold was and with as many vectors."""
-        if self.moved is None or self.model is None:
+        if self.moved is None:
             return whole
         effort = self.candidate.effort
         most = replace(effort, final=max(effort.final, self.model.n_vectors))

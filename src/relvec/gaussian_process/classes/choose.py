@@ -21,6 +21,7 @@ from relvec.gaussian_process.classes.model import Calibration, ClassProcess, cal
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, few_differ
 from relvec.runtime.clock import Clock
 
+_FOLDS = 5
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
 _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken without it
 _LEAST_SHARE = 0.1  # of a member of a sum
@@ -81,78 +82,95 @@ class Selection:
 NOTHING = Selection((), ("base rates",), (), np.nan, np.nan, "no comparison", np.zeros((0, 3)))
 
 
-class _Tally:
-    """Counts the fits that are done, and reports their share of all."""
+class _Race:
+    """The fits of all candidates, to all rows and without each fold.
 
-    def __init__(self, clock: Clock, total: int):
-        self.clock, self.total, self.done = clock, total, 0
+    Those of all rows come first, for candidates whose fits of folds may begin there. Where the clock's time is up, no
+    further candidate and no further fold begins.
+    """
 
-    def __call__(self) -> None:
-        self.done += 1
-        self.clock.report("candidates", self.done / (self.total + 1))
+    def __init__(self, rows: DistinctRows, candidates: Sequence[ProcessCandidate], clock: Clock):
+        self.rows, self.clock = rows, clock
+        self.n_folds = min(_FOLDS, int(rows.labels.max()) + 1)
+        self.whole: dict[str, ClassProcess] = {}
+        self.evaluations = 0  # of the evidence, in folds
+        self._done, self._total = 0, sum(c.few for c in candidates) + self.n_folds * len(candidates)
+        for candidate in candidates:
+            if candidate.few and not (self.whole and clock.up(candidate.name)):
+                self.whole[candidate.name] = candidate.fit(rows, None, clock)
+                self._count()
+        self.planned = count_folds(rows, self.n_folds, self.whole.values())
+        self.records = [ClassRecord(c) for c in candidates if c.name in self.whole or not c.few]
+        self.counts = np.zeros((0, rows.n_classes))  # (m, K) of the classes at the rows of all folds that were run
+        self.n_run = 0
+
+    @property
+    def scheme(self) -> str:
+        """How rows were held out, in words."""
+        if self.n_run == 1:
+            return "a hold-out"
+        return f"{self.n_run} of {self.n_folds} folds" if self.n_run < self.n_folds else f"{self.n_folds} folds"
+
+    def run(self) -> None:
+        """Fit and score the candidates, fold by fold, and close the records of those that took part."""
+        racing = self.records
+        while self.n_run < self.planned:
+            if self.n_run and self.clock.up(f"folds after the first {self.n_run}"):
+                break
+            self._run_fold(racing)
+            if self.n_run == 2 < self.planned:
+                racing = _keep_racing([record for record in self.records if record.models], self.counts)
+        self.records = [record for record in self.records if record.models]
+        for record in self.records:
+            record.close(self.counts)
+
+    def _run_fold(self, racing: list[ClassRecord]) -> None:
+        train, test = deal_fold(self.rows, self.n_folds, self.n_run)
+        self.n_run, self.counts = self.n_run + 1, np.concatenate([self.counts, test.counts])
+        for i, record in enumerate(racing):
+            candidate = record.candidate
+            if i and self.clock.up(f"{candidate.name} in fold {self.n_run}"):
+                break
+            model = candidate.fit(train, self.whole[candidate.name] if candidate.few else None, self.clock)
+            record.add(model, test)
+            self.evaluations += model.evaluations
+            self._count()
+
+    def _count(self) -> None:
+        self._done += 1
+        self.clock.report("candidates", self._done / (self._total + 1))
+
+    def finish(self, record: ClassRecord) -> ClassProcess:
+        """Return the process of all rows of a candidate."""
+        name = record.candidate.name
+        if name not in self.whole:
+            self.whole[name] = record.candidate.fit(self.rows, record.model, self.clock)
+        return record.finish(self.whole[name], self.rows)
 
 
 def choose(
-    rows: DistinctRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
-    sums: bool = True, clock: Clock | None = None,
-) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:  # fmt: skip
+    rows: DistinctRows, candidates: Sequence[ProcessCandidate], clock: Clock | None = None
+) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:
     """Choose the candidate, or sum, of most held-out density, fitted to all rows: (share, calibration, model) each.
 
     candidates : the smallest first, which a time limit is spent on.
-    run : so many of the folds are fitted and scored; by default fewer the more rows and classes there are.
-    sums : whether candidates may be added.
-    clock : where its time is up, no further fold and no further candidate begins.
     """
     clock = clock or Clock()
     if few_differ(rows):
         return weigh_by_evidence(rows, candidates, clock)
-    n_folds = min(n_folds, int(rows.labels.max()) + 1)
-    whole: dict[str, ClassProcess] = {}
-    spent = 0
-    tell = _Tally(clock, sum(c.few for c in candidates) + n_folds * len(candidates))
-    for candidate in candidates:
-        if candidate.few and not (whole and clock.up(candidate.name)):
-            whole[candidate.name] = candidate.fit(rows, None, clock)
-            tell()
-    run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
-    records = [ClassRecord(c) for c in candidates if c.name in whole or not c.few]
-    racing, tests, held_out = records, [], run == 1
-    for fold in range(run):
-        if fold and clock.up(f"folds after the first {fold}"):
-            break
-        train, test = deal_fold(rows, n_folds, fold)
-        tests.append(test.counts)
-        fitted: dict[str, ClassProcess] = {}
-        for record in racing:
-            name, few = record.candidate.name, record.candidate.few
-            if fitted and clock.up(f"{name} in fold {fold + 1}"):
-                break
-            fitted[name] = record.candidate.fit(train, whole[name] if few else None, clock)
-            record.add(fitted[name], test)
-            tell()
-        spent += sum(getattr(model, "evaluations", 0) for model in fitted.values())
-        if len(tests) == 2 < run:
-            racing = _keep_racing([r for r in records if r.log_rates], np.concatenate(tests))
-    run, records = len(tests), [record for record in records if record.log_rates]
-    counts = np.concatenate(tests)
-    for record in records:
-        record.close(counts)
+    race = _Race(rows, candidates, clock)
+    race.run()
+    records, held_out = race.records, deal_fold(rows, race.n_folds, 0) if race.planned == 1 else None
     if held_out:
-        records = [record.refine((train, test), clock, vectors=False) for record in records]
-    chosen, shares = _decide(records, sums)
+        records = [record.halve_widths(held_out, clock) for record in records]
+    chosen, shares = _decide(records)
     if held_out:
-        grown = {record: record.refine((train, test), clock, vectors=True) for record in chosen}
+        grown = {record: record.double_vectors(held_out, clock) for record in chosen}
         records = [grown.get(record, record) for record in records]
-        chosen, shares = _decide(list(grown.values()), sums)
-    parts = []
-    for record, share in zip(chosen, shares):
-        name = record.candidate.name
-        if name not in whole:
-            whole[name] = record.candidate.fit(rows, record.model, clock)
-        parts.append((share, record.calibration, record.finish(whole[name], rows)))
-    scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
-    spent += sum(getattr(model, "evaluations", 0) for model in whole.values())
-    return parts, replace(_describe_choice(records, chosen, shares, scheme), evaluations=spent)
+        chosen, shares = _decide(list(grown.values()))
+    parts = [(share, record.calibration, race.finish(record)) for record, share in zip(chosen, shares)]
+    spent = race.evaluations + sum(model.evaluations for model in race.whole.values())
+    return parts, replace(_describe_choice(records, chosen, shares, race.scheme), evaluations=spent)
 
 
 def weigh_by_evidence(
@@ -161,29 +179,30 @@ def weigh_by_evidence(
     """All processes, their log-odds averaged by the probabilities of their kernels; see `choose`."""
     fitted: dict[str, ClassProcess] = {}
     for candidate in candidates:
-        if isinstance(candidate, ProcessCandidate) and not (fitted and clock.up(candidate.name)):
+        if not (fitted and clock.up(candidate.name)):
             fitted[candidate.name] = candidate.fit(rows, None, clock)
     merits = np.array([log_merit(process) for process in fitted.values()])
     shares = softmax(merits)
     shares = np.where(shares < _LEAST_PROBABILITY, 0.0, shares)
     shares /= shares.sum()
-    total, best = rows.counts.sum(), merits.max()
-    entries = sorted(
-        (
-            Entry(name, float(share), -merit / total, (best - merit) / total, 0.0, 1.0, 1.0, 0)
-            for name, share, merit in zip(fitted, shares, merits.tolist())
-        ),
-        key=lambda entry: entry.log_loss,
-    )
-    parts: list[tuple[float, Calibration, ClassProcess]] = [
-        (float(s), Calibration(), process) for s, process in zip(shares, fitted.values()) if s > 0.0
+    parts = [(float(s), Calibration(), process) for s, process in zip(shares, fitted.values()) if s > 0.0]
+    selection = _describe_weights(list(fitted), shares, merits, rows)
+    return parts, replace(selection, evaluations=sum(process.evaluations for process in fitted.values()))
+
+
+def _describe_weights(names: list[str], shares: np.ndarray, merits: np.ndarray, rows: DistinctRows) -> Selection:
+    total = rows.counts.sum()
+    behind = (merits.max() - merits) / total
+    entries = [
+        Entry(name, float(share), float(-merit / total), float(gap), 0.0, 1.0, 1.0, 0)
+        for name, share, merit, gap in zip(names, shares, merits, behind)
     ]
-    kept = tuple(entry for entry in entries if entry.share > 0.0)
-    spent = sum(process.evaluations for process in fitted.values())
-    return parts, Selection(
+    entries.sort(key=lambda entry: entry.log_loss)
+    kept = [entry for entry in entries if entry.share > 0.0]
+    return Selection(
         tuple(entries), tuple(e.name for e in kept), tuple(e.share for e in kept), entries[0].log_loss,
         entries[1].behind if len(entries) > 1 else np.inf, f"evidence, as only {len(rows)} rows differ",
-        np.zeros((0, 3)), spent,
+        np.zeros((0, 3)),
     )  # fmt: skip
 
 
@@ -221,14 +240,14 @@ def _difference(best: ClassRecord, other: ClassRecord) -> tuple[float, float]:
     return float(gap.sum() / total), float(np.sqrt(n) * gap.std() / total)
 
 
-def _decide(records: list[ClassRecord], sums: bool) -> tuple[list[ClassRecord], list[float]]:
+def _decide(records: list[ClassRecord]) -> tuple[list[ClassRecord], list[float]]:
     """Return the sum of candidates if it gains enough; else the smallest candidate as good as the best."""
     finished = _select_finished(records)
     best = max(finished, key=lambda record: record.density.sum())
     gaps = {record: _difference(best, record) for record in finished}
     ties = [record for record, (behind, error) in gaps.items() if behind <= max(TIE, 0.5 * error)]
-    smallest = min(ties, key=lambda record: record.model.size if record.model else 0)
-    if sums and len(finished) > 1:
+    smallest = min(ties, key=lambda record: record.model.size)
+    if len(finished) > 1:
         kept, shares = _share_out(finished)
         counts, rates = kept[0].counts, kept[0].rates
         gain = log_densities(_add(kept, shares), rates, counts, 1.0).sum() - smallest.density.sum()

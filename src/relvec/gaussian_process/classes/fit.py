@@ -162,7 +162,6 @@ def fit_classes(
     n_classes: int,
     weights: np.ndarray | None = None,
     groups: np.ndarray | None = None,
-    sums: bool = True,
     earlier: ClassModel | None = None,
     max_vectors: int | None = None,
     clock: Clock | None = None,
@@ -172,10 +171,9 @@ def fit_classes(
     """Return the classifier of most held-out density.
 
     X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; groups (N,) numbers of rows that are
-    in one fold; sums : see `choose`; earlier : a model whose structures are taken, not compared, and whose
-    hyperparameters are begun at; max_vectors : most rows that the model keeps; clock : a time limit, reports of
-    progress and a store for what was learned; kernel : the only one, in place of those compared; room : bytes for the
-    matrices of a fit.
+    in one fold; earlier : a model whose structures are taken, not compared, and whose hyperparameters are begun at;
+    max_vectors : most rows that the model keeps; clock : a time limit and reports of progress; kernel : the only one,
+    in place of those compared; room : bytes for the matrices of a fit.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(120, 2))
@@ -194,7 +192,7 @@ def fit_classes(
     made = [] if earlier is None or kernel is not None else follow_structure(earlier, n_inputs, effort)
     if not made:
         made = standard_candidates(rows.X, effort) if kernel is None else kernel.candidates(n_inputs, effort)
-    parts, selection = choose(rows, made, sums=sums, clock=clock)
+    parts, selection = choose(rows, made, clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
     members = tuple(Member(*part) for part in parts)

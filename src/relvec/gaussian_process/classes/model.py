@@ -35,9 +35,6 @@ class Calibration(Record):
     moderation: float = 1.0
 
 
-INTEGRATED = Calibration()
-
-
 @dataclass(frozen=True, eq=False)
 class ClassProcess(Record):
     """The posterior of the latent functions, C = 1 for two classes, else C = K.
@@ -150,10 +147,6 @@ class ClassProcess(Record):
             # The difference of two classes has the sum of their variances.
             found[i : i + _BLOCK] = mean / np.sqrt(1.0 + 2.0 * PROBIT * moderation * variance)
         return found
-
-    def probabilities(self, X: np.ndarray, calibration: Calibration = INTEGRATED) -> np.ndarray:
-        """(n, K) class probabilities at standardised X (n, d)."""
-        return calibrate_signals(self.signals(X, calibration.moderation), self.base_rates, calibration.slope)
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         structure = self.kernel.structure
