@@ -104,24 +104,9 @@ def test_bases(place):
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)], ids=repr)
-def test_likelihoods(place, likelihood):
-    rng = np.random.default_rng(0)
-    n, K = 25, likelihood.n_outputs
-    f, w = rng.normal(0.0, 3.0, (n, K)), rng.uniform(0.5, 2.0, n)
-    f[0] = 40.0
-    f[1] = -40.0
-    f[2] = -0.0
-    t = np.eye(3)[rng.integers(0, 3, n)] if K > 1 else rng.integers(0, 2, (n, 1)).astype(float)
-    if K == 1:
-        f, t = f[:, 0], t[:, 0]
-    h, hp = rng.uniform(0.5, 2.0, f.shape), rng.normal(size=f.shape)
-    value, r, W = likelihood.evaluate(t, f, w)
-    there = likelihood.evaluate(place.to_device(t), place.to_device(f), place.to_device(w))
-    assert there[0] == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(_xp.to_host(there[1]), r, rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(_xp.to_host(there[2]), W, rtol=1e-12, atol=1e-300)
-    slope = likelihood.curvature_slope(there[2], *map(place.to_device, (f, w, h, hp)))
-    np.testing.assert_allclose(_xp.to_host(slope), likelihood.curvature_slope(W, f, w, h, hp), rtol=1e-9, atol=1e-12)
+def test_means_of_likelihoods(place, likelihood):
+    f = np.random.default_rng(0).normal(0.0, 3.0, (25, likelihood.n_outputs))
+    f[:3, 0] = 40.0, -40.0, -0.0
     np.testing.assert_allclose(_xp.to_host(likelihood.mean(place.to_device(f))), likelihood.mean(f), rtol=1e-12)
 
 

@@ -20,7 +20,7 @@ from relvec.inference.laplace import (
 from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.solvers.laplace.precisions import correct_curvature
-from relvec.solvers.laplace.rows import rows_in_memory
+from relvec.solvers.laplace.problem import rows_for_loops
 
 PLACES = [None, "torch:cpu", "array_api_strict"]
 
@@ -267,7 +267,7 @@ def test_the_mode_where_decrements_rise_on_the_way(seed):
     t = (X[:, 0] + 0.1 * rng.normal(size=60) > 0.0).astype(float)
     Phi, alpha, ones = oracle.gaussian_design(X, X[:6], [1.0]), 10.0 ** rng.uniform(-14.0, -4.0, 6), np.ones(60)
     found = laplace(Phi, t, ones, alpha, Bernoulli())
-    mode = rows_in_memory(t, ones, Bernoulli()).fit(np.asfortranarray(Phi), alpha)
+    mode = rows_for_loops(t, ones, Bernoulli()).fit(np.asfortranarray(Phi), alpha)
     exact = float(oracle.mp_laplace_evidence(Phi, t, alpha, "bernoulli", 50, None, found.mean))
     np.testing.assert_allclose([found.log_evidence, mode.log_evidence], exact, atol=1e-4)
 

@@ -10,7 +10,7 @@ from relvec.design import DenseDesign
 from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.runtime.clock import Clock
-from relvec.solvers import EM, MacKay, Sequential, Status
+from relvec.solvers import EM, MacKay, Sequential, Status, Stepwise
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import ScanSettings, scan, shared_optimum
 from relvec.solvers.laplace.solve import solve_laplace
@@ -169,7 +169,7 @@ def test_the_empty_model_is_a_model():
 
 def test_what_is_for_regression_is_refused():
     with pytest.raises(ValueError, match="is for regression"):
-        solve_laplace(Sequential(select="random"), make(np.ones((2, 1)), np.array([0.0, 1.0]), Bernoulli()), 10)
+        solve_laplace(Stepwise(), make(np.ones((2, 1)), np.array([0.0, 1.0]), Bernoulli()), 10)
 
 
 def test_the_objective_of_repeated_counts_is_their_evidence():

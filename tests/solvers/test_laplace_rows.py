@@ -11,10 +11,16 @@ from relvec.inference.likelihoods import Bernoulli, Poisson
 from relvec.solvers import Sequential
 from relvec.solvers._native import memory
 from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system, moved_mode, scan_gains
-from relvec.solvers.laplace import rows as rows_module
+from relvec.solvers.laplace import problem as problem_module
 from relvec.solvers.laplace.moves import grow
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, WorkBudget, empty_model
-from relvec.solvers.laplace.rows import posterior_of, rows_in_memory
+from relvec.solvers.laplace.problem import (
+    LaplaceModel,
+    LaplaceProblem,
+    WorkBudget,
+    empty_model,
+    posterior_of,
+    rows_for_loops,
+)
 from relvec.solvers.laplace.scan import scan
 from relvec.solvers.laplace.solve import solve_laplace
 
@@ -133,8 +139,8 @@ def test_sums_do_not_depend_on_the_number_of_threads(likelihood, monkeypatch):
     exact = laplace(Phi, t, weights, alpha, likelihood)
     found = []
     for threads in (1, 2, 3, 50):
-        monkeypatch.setattr(rows_module, "n_threads", lambda threads=threads: threads)
-        mode = rows_in_memory(t, weights, likelihood).fit(Phi, alpha)
+        monkeypatch.setattr(problem_module, "n_threads", lambda threads=threads: threads)
+        mode = rows_for_loops(t, weights, likelihood).fit(Phi, alpha)
         found.append((mode.log_evidence, *mode.mean, *mode.slopes()))
     assert all(each == found[0] for each in found)
     assert found[0][0] == pytest.approx(exact.log_evidence, rel=1e-12)
@@ -147,11 +153,11 @@ def test_an_interrupt_ends_a_sum_over_many_rows():
         raise KeyboardInterrupt
 
     n = 20_000
-    rows = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli())
+    rows = rows_for_loops(np.arange(n) % 2.0, np.ones(n), Bernoulli())
     Phi = np.asfortranarray(np.linspace(-1.0, 1.0, n)[:, None])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "run_parts", interrupt)
-        interrupted = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli())
+        patch.setattr(problem_module, "run_parts", interrupt)
+        interrupted = rows_for_loops(np.arange(n) % 2.0, np.ones(n), Bernoulli())
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit(Phi, np.ones(1))
     assert rows.fit(Phi, np.ones(1)) is not None
@@ -162,7 +168,7 @@ def test_targets_that_are_not_numbers_give_no_mode():
     t = problem.target.copy()
     t[3] = np.nan
     Phi = np.asfortranarray(problem.design.columns([5, 40]))
-    assert rows_in_memory(t, problem.weights, Bernoulli()).fit(Phi, np.ones(2)) is None
+    assert rows_for_loops(t, problem.weights, Bernoulli()).fit(Phi, np.ones(2)) is None
     assert problem.rows.fit(Phi * np.nan, np.ones(2)) is None
 
 
@@ -176,7 +182,7 @@ def test_arrays_that_do_not_fit_are_refused():
         lambda: problem.rows.fit(Phi, np.ones(2), np.ones(3)),
         lambda: mode.slopes(np.ones((3, 3))),
         lambda: mode.system().step(0.0, np.ones(3)),
-        lambda: rows_in_memory(problem.target, problem.weights[1:], Bernoulli()),
+        lambda: rows_for_loops(problem.target, problem.weights[1:], Bernoulli()),
     ):
         with pytest.raises(ValueError, match=r"for|fit|and \d"):
             call()

@@ -1,19 +1,16 @@
 """Proposals of a search for classes or counts: gains, starts and correlations against dense ones."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from mpmath import mp
 
 from problems import classes_of
-from relvec.design import DenseDesign, Piece
+from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers._native.laplace import Mode
-from relvec.solvers.laplace.exchange import ExchangeTask, find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
-from relvec.solvers.laplace.scan import ScanSettings, ScanTask, correlations, correlations_with, scan, shared_optimum
+from relvec.solvers.laplace.scan import ScanSettings, find_exchanges, scan, shared_optimum
 
 
 def dense_B(model, apart=False):
@@ -60,17 +57,17 @@ def test_correlations_of_candidates(likelihood, exact, monkeypatch):
     expected = G if found.exact else G + dense_B(model) - dense_B(model, apart=True)
     size = np.sqrt(np.diag(G))
     expected = np.abs(expected / np.outer(size, size))[np.ix_(units, units)]
-    np.testing.assert_allclose(correlations(model, found, units), expected, atol=1e-7)
-    np.testing.assert_allclose(correlations_with(model, found, units[0], units[1:]), expected[0, 1:], atol=1e-7)
+    np.testing.assert_allclose(found.correlations(model, units), expected, atol=1e-7)
+    np.testing.assert_allclose(found.correlations_with(model, units[0], units[1:]), expected[0, 1:], atol=1e-7)
 
 
 def test_correlations_of_candidates_that_share_a_precision():
     model, found = classes_of(share=True)
     units = np.array([0, 5, 10])
     columns = model.problem.design.columns(units)
-    np.testing.assert_allclose(correlations(model, found, units), np.abs(columns.T @ columns), rtol=1e-12)
+    np.testing.assert_allclose(found.correlations(model, units), np.abs(columns.T @ columns), rtol=1e-12)
     np.testing.assert_allclose(
-        correlations_with(model, found, 0, units[1:]), np.abs(columns.T @ columns)[0, 1:], rtol=1e-12
+        found.correlations_with(model, 0, units[1:]), np.abs(columns.T @ columns)[0, 1:], rtol=1e-12
     )
 
 
@@ -183,12 +180,12 @@ def test_exchanging_a_unit_puts_the_other_in_its_place():
 
 @pytest.mark.parametrize("K", [1, 3])
 def test_units_are_ranked_by_content_and_then_by_class(K):
-    model, found = classes_of(likelihood=Categorical(3) if K > 1 else Bernoulli())
+    model, _ = classes_of(likelihood=Categorical(3) if K > 1 else Bernoulli())
     M = model.problem.design.n_atoms
     units = np.arange(K * M)
     expected = np.lexsort((units // M, model.problem.order[units % M]))
-    for ranks in (found.rank(units), model.problem.rank(units)):
-        assert np.array_equal(np.argsort(ranks), expected) and ranks.dtype.kind == "i"
+    ranks = model.problem.rank(units)
+    assert np.array_equal(np.argsort(ranks), expected) and ranks.dtype.kind == "i"
 
 
 @pytest.mark.parametrize("K", [1, 3])
@@ -219,33 +216,12 @@ def test_scans_of_classes_are_exact_up_to_a_limit_of_products(monkeypatch):
     assert found.exact
 
 
-def test_exchanges_between_pieces_of_a_dictionary_take_the_better():
-    """A scan in two pieces finds what one finds."""
-    model, found = classes_of(likelihood=Categorical(3))
-    task = ExchangeTask(found.task, model.posterior.variance, model.posterior.mean, False)
-    whole, _ = task(found.moments)
-    halves = [task(found.moments.take(np.arange(12)[i::2])) for i in (0, 1)]
-    best, _ = task.combine(*halves)
-    np.testing.assert_array_equal(best.entering, whole.entering)
-    np.testing.assert_allclose(best.ratio, whole.ratio)
-    np.testing.assert_allclose(best.Q, whole.Q)
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_workers_are_told_how_wide_the_directions_of_a_scan_are(exact, monkeypatch):
-    model, found = classes_of(exact=exact, monkeypatch=monkeypatch)
-    rows, p = found.task.rows, model.posterior
-    assert rows.widths == [rows.directions(p, model.problem.weights, c).shape[1] for c in range(3)]
-
-
-def test_closed_atoms_and_equals_of_those_in_the_model_may_not_enter():
-    atoms, contents = np.arange(6), np.array([10, 11, 12, 13, 14, 11], dtype=np.uint64)
-    piece = SimpleNamespace(atoms=atoms, contents=contents)
-    taken = [contents[[1]], contents[[3]]]  # of two classes
-    free = np.array([[1, 0, 1, 1, 1, 0], [1, 1, 1, 0, 1, 1]], dtype=bool)
-    for closed in (np.zeros(0, dtype=np.intp), np.array([4])):
-        task = ScanTask(None, False, 6, taken, closed, 0.0, None)
-        assert np.array_equal(task.outside(piece), free & ~np.isin(atoms, closed))
+@pytest.mark.parametrize("share", [False, True])
+def test_closed_atoms_and_units_of_the_model_may_not_enter(share):
+    model, found = classes_of(share=share, closed=(4,))
+    free = np.ones(model.problem.n_units, dtype=bool)
+    free[[*model.active, *range(4, len(free), 12)]] = False
+    assert np.array_equal(found.outside.ravel(), free) and not found.gains[~free].any()
 
 
 def test_statistics_of_functions_that_nearly_depend_on_the_model_keep_their_digits():
@@ -279,28 +255,15 @@ def test_statistics_of_functions_that_nearly_depend_on_the_model_keep_their_digi
     assert min(shares) < 1e-13
 
 
-def test_an_S_that_is_rounding_is_none():
-    rows = SimpleNamespace(exact=False, roots=[np.eye(2)], own=[np.arange(2)])
-    projected = np.array([[1.0, 1.0, 0.0, 10.0], [0.0, 1.0, 0.5, 0.0], [7.0, 8.0, 9.0, 6.0]])  # T and Q of four atoms
-    squares = np.array([[1.0 + 1e-11, 2.5, 0.75, 100.0 + 1e-9]])
-    piece = SimpleNamespace(projected=[projected], squares=squares)
-    (found,) = ScanTask(rows, False, 3, [np.zeros(0)], np.zeros(0, dtype=np.intp), 1e-10, None).statistics(piece)
-    np.testing.assert_allclose(found.S, [0.0, 0.5, 0.5, 0.0])
-    assert found.S[0] == 0.0 and found.Q.tolist() == [7.0, 8.0, 9.0, 6.0] and np.array_equal(found.T, projected[:2])
-
-
-def test_a_scan_brings_the_atoms_of_largest_gain_once():
-    rows = SimpleNamespace(exact=False, roots=[np.zeros((0, 0))], own=[np.zeros(0, dtype=np.intp)])
-    Q = np.array([[1.0, 3.0, 2.0, 5.0, 4.0, 5.0]])
-    contents = np.array([10, 11, 12, 13, 14, 13], dtype=np.uint64)
-    piece = Piece(np.arange(6), np.arange(6), contents, [Q], np.ones((1, 6)))
-    for most, kept in ((2, [3, 4]), (4, [3, 4, 1, 2]), (9, [3, 4, 1, 2, 0]), (None, [0, 1, 2, 3, 4, 5])):
-        task = ScanTask(rows, False, 6, [np.zeros(0, dtype=np.uint64)], np.zeros(0, dtype=np.intp), 1e-10, most)
-        assert task(piece).atoms.tolist() == kept
-    taken = ScanTask(rows, False, 6, [contents[[3]]], np.array([1]), 1e-10, 2)
-    assert taken(piece).atoms.tolist() == [4, 2]
-    halves = [piece.take(np.arange(6)[i::2]) for i in (0, 1)]
-    assert sorted(ScanTask(rows, False, 6, [contents[:0]], np.array([1]), 1e-10, 3).combine(*halves).atoms) == [2, 3, 4]
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+def test_an_S_that_is_rounding_is_none(likelihood, monkeypatch):
+    model, found = classes_of(likelihood=likelihood)
+    shares = np.array([s.S for s in found.classes]) / (np.array([s.S for s in found.classes]) + [
+        np.einsum("ij,ij->j", s.T, s.T) for s in found.classes])  # fmt: skip
+    error = float(np.median(shares))
+    monkeypatch.setattr(type(model.problem.design), "scan_error", error)
+    for own, share in zip(scan(model).classes, shares, strict=True):
+        np.testing.assert_array_equal(own.S == 0.0, share < error)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -342,9 +305,9 @@ def test_what_enters_several_classes_is_guessed_to_vary_as_its_prior(monkeypatch
     model, _ = classes_of(likelihood=Categorical(3))
     guesses, fit = [], LaplaceModel._with
 
-    def watched(self, active, alpha, start, guess=None, *others, **more):
+    def watched(self, active, alpha, start, Phi, guess=None, *others, **more):
         guesses.append(guess)
-        return fit(self, active, alpha, start, guess, *others, **more)
+        return fit(self, active, alpha, start, Phi, guess, *others, **more)
 
     monkeypatch.setattr(LaplaceModel, "_with", watched)
     model.add(np.array([5]), np.array([4.0]), np.zeros(1))

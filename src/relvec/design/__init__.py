@@ -7,8 +7,7 @@ Modules for files, devices and Dask are imported when one of their names is firs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from relvec.design.arrays import LaplaceDesign
-from relvec.design.base import Compression, Design, ModelOnRows, Observed, Piece, Rows
+from relvec.design.base import Compression, Design, LaplaceDesign, Rows
 from relvec.design.dense import DenseDesign, StandardisedDesign, centre_columns
 from relvec.design.draw import Draw, draw_rows
 from relvec.design.readers import is_dask, is_sliced
@@ -34,7 +33,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 
 __all__ = [
     "MAX_WHOLE_ROWS", "Block", "Compression", "DenseDesign", "Design", "Draw", "LaplaceDesign", "LocalSamples",
-    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "StandardisedDesign", "Statistics", "centre_columns",
+    "Rows", "Samples", "StandardisedDesign", "Statistics", "centre_columns",
     "dense_design", "draw_atoms", "draw_rows", "exact_triangle", "is_dask", "is_sliced", "measure", "reduce_rows",
     "tall_qr", *_MODULE_OF,
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The contracts of a dictionary on its rows.
 
 `Design` serves regression: columns of some atoms, and scans of all atoms along given directions. What classes and
-counts need besides is in `relvec.design.arrays`.
+counts need besides is `LaplaceDesign`'s.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import add
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
-
-from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
-from relvec.inference.likelihoods import Likelihood
-from relvec.runtime.arrays import Array
 
 Value = TypeVar("Value")
 OnPiece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
@@ -77,59 +73,22 @@ class Design(Dictionary):
         """Return the design of some atoms only, scaled as here."""
 
 
-class Observed(NamedTuple):
-    """Targets of the rows of a design for classes or counts."""
+class LaplaceDesign(Design):
+    """Phi (n, M) for regression, and for classes and counts, under which B = diag(w) changes in every step."""
 
-    target: np.ndarray  # (n,) or (n, K)
-    weights: np.ndarray  # (n,) sample weights
-    likelihood: Likelihood  # of K outputs
-
-
-class ModelOnRows(NamedTuple):
-    """A model: the targets it is fitted to, the atom (k,) of each weight, and the posterior of the weights."""
-
-    observed: Observed
-    atoms: np.ndarray
-    posterior: LaplacePosterior
-
-
-class RowDirections(Protocol):
-    """The factors of a scan of K classes, computed from the posterior on some rows and the weights of these."""
+    scan_error: float  # relative to phi' B phi: an S below this is rounding error
 
     @property
-    def K(self) -> int:
-        """Number of classes."""
+    @abstractmethod
+    def scan_size(self) -> float:
+        """Numbers a scan of the dictionary reads for each direction."""
 
-    @property
-    def widths(self) -> list[int]:
-        """Columns of the directions of each class."""
+    @abstractmethod
+    def diagonal(self, W: np.ndarray) -> np.ndarray:
+        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
 
-    def curvature(self, p: PosteriorOnRows, weights: Array) -> Array:
-        """Return the diagonal of B (n, K)."""
-
-    def directions(self, p: PosteriorOnRows, weights: Array, c: int) -> Array:
-        """Y (n, j) of class c."""
-
-
-class Piece(NamedTuple):
-    """L atoms of a dictionary with the results of a scan."""
-
-    atoms: np.ndarray  # (L,) their numbers
-    keys: np.ndarray  # (L,) ranks by content: the order in which one of equals is chosen
-    contents: np.ndarray  # (L,) numbers that equal atoms share
-    projected: list[np.ndarray]  # for each class Y'Phi (j, L)
-    squares: np.ndarray  # (K, L) the weighted squares phi' diag(w) phi
-
-    def take(self, places: np.ndarray) -> Piece:
-        """Return some of them."""
-        projected = [each[:, places] for each in self.projected]
-        return Piece(self.atoms[places], self.keys[places], self.contents[places], projected, self.squares[:, places])
-
-    def append(self, other: Piece) -> Piece:
-        """Both, one behind the other."""
-        projected = [np.hstack(pair) for pair in zip(self.projected, other.projected, strict=True)]
-        atoms, keys, contents = (np.concatenate(pair) for pair in zip(self[:3], other[:3], strict=True))
-        return Piece(atoms, keys, contents, projected, np.hstack([self.squares, other.squares]))
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+        return function(np.arange(self.n_atoms), self.project(Y))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from relvec.design.arrays import LaplaceDesign
-from relvec.design.base import Combine, OnPiece, Value
+from relvec.design.base import Combine, LaplaceDesign, OnPiece, Value
 from relvec.design.samples import in_order
 from relvec.runtime.machine import product
 

@@ -38,7 +38,7 @@ class LaplaceFixedPoint:
         """Every unit, with precisions so small that the data decide."""
         M = problem.design.n_atoms
         units = np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // M))
-        alpha = np.full(len(units), 1.0 / problem.design.total_weight(problem.weights))
+        alpha = np.full(len(units), 1.0 / problem.weights.sum())
         if problem.prior_b is not None:
             with np.errstate(divide="ignore", over="ignore"):  # a rate too small for a double bounds nothing
                 alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
@@ -65,7 +65,7 @@ class LaplaceFixedPoint:
         moved = np.abs(np.log(new / model.alpha))
         alive = (gamma >= self.prune_gamma) & (new <= self.prune_alpha) | (problem.prior_b is not None)
         each = np.repeat(alive, k)
-        fit = problem.fit(model.active[alive], new[alive], p.mean[each], model)
+        fit = problem.fit(model.active[alive], new[alive], p.mean[each], p.Phi.T[each].T)
         model = LaplaceModel(problem, model.active[alive], fit)
         state = state.stepped(active=model.active, posterior=model.posterior, objective=model.objective,
                               action="reestimate", notes=model)  # fmt: skip

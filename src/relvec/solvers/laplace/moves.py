@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relvec.inference.evidence import best, mackay_alpha
 from relvec.solvers._native.laplace import Mode
-from relvec.solvers.laplace.exchange import find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
-from relvec.solvers.laplace.scan import Scan, correlations, correlations_with, scan
+from relvec.solvers.laplace.problem import LaplaceModel
+from relvec.solvers.laplace.scan import Scan, find_exchanges, scan
 
 
 @dataclass(frozen=True)
@@ -57,18 +55,6 @@ class LaplaceSettings:
 SETTINGS = LaplaceSettings()
 
 
-@dataclass(frozen=True)
-class Limit:
-    """How far a search may go: a time of `time.monotonic`, and the work that may be done."""
-
-    deadline: float = np.inf
-    work: float = np.inf
-
-    def open(self, problem: LaplaceProblem) -> bool:
-        """Whether neither is reached."""
-        return problem.budget.spent < self.work and time.monotonic() < self.deadline
-
-
 def is_trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
     """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
     inside = new.trust >= min(new.problem.trusted, old.trust)
@@ -106,7 +92,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     ratio[found.gains > 0.0] += 1.0  # whose gain begins with the motion of B
     chosen, most = None, 0.0
     count = max(3, SETTINGS.faint_additions_times_rows // model.problem.design.n_rows)
-    for i in np.lexsort((found.order, -np.round(ratio, 9)))[:count]:
+    for i in np.lexsort((model.problem.order, -np.round(ratio, 9)))[:count]:
         if ratio[i] < SETTINGS.min_faint_ratio:
             break
         for grown in _add_at_precisions(model, found, i):
@@ -125,7 +111,7 @@ def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[Laplace
 
     def attempt(x: float) -> float:
         alpha = np.exp(x) * S
-        trials[x] = model.add(found.units[[i]], alpha, Q / (alpha + S))
+        trials[x] = model.add(np.array([i]), alpha, Q / (alpha + S))
         return trials[x].objective - model.objective
 
     for factor in SETTINGS.faint_precisions:
@@ -156,14 +142,14 @@ def _top_of_parabola(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
-    gains, most, ranks = found.gains - model.problem.price, 0.0, found.rank(np.arange(len(found.gains)))
+    gains, most, ranks = found.gains - model.problem.price, 0.0, model.problem.rank(np.arange(len(found.gains)))
     for _ in range(SETTINGS.max_refuted):
         first = best(gains, ranks)
         if gains[first] <= tol:
             return None, max(most, float(gains[first]))
         chosen = _batch(model, found, gains, first, batch)
         while len(chosen):
-            grown = model.add(found.units[chosen], found.alpha[chosen], found.start(model, chosen))
+            grown = model.add(chosen, found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
                 grown = temper(relax(grown, 2)[0], model)
                 gain = grown.objective - model.objective if is_trusted(grown, model) else 0.0
@@ -176,7 +162,7 @@ def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tupl
         near = np.flatnonzero(gains > tol)
         if near.size:
             near = near[np.argsort(-gains[near])][:256]
-            gains[near[correlations_with(model, found, first, near) > 0.99]] = 0.0
+            gains[near[found.correlations_with(model, first, near) > 0.99]] = 0.0
     return None, most
 
 
@@ -185,9 +171,9 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
     if batch == 1:
         return np.array([first])
     near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])
-    near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
+    near = near[np.lexsort((model.problem.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
-    close = correlations(model, found, near) > SETTINGS.max_batch_correlation
+    close = found.correlations(model, near) > SETTINGS.max_batch_correlation
     chosen: list[int] = []
     free = np.ones(len(near), dtype=bool)
     while len(chosen) < batch and free.any():
@@ -238,15 +224,15 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
 
 
 def settle(
-    model: LaplaceModel, exchanging: bool, limit: Limit, rival: LaplaceModel
+    model: LaplaceModel, exchanging: bool, work: float, rival: LaplaceModel
 ) -> tuple[LaplaceModel | None, dict[str, float]]:
     """Single additions, re-estimation, deletions and exchanges until none helps, and the gains they would have had.
 
-    None where this leads to the rival, or ends far below it before exchanges.
+    No more than ``work`` is done. None where this leads to the rival, or ends far below it before exchanges.
     """
     tol, known, offers = model.problem.tol, sorted(rival.active.tolist()), {}
     for _ in range(SETTINGS.max_restart_moves + 2 * len(known)):
-        if not limit.open(model.problem):
+        if not model.problem.open_to(work):
             break
         if sorted(model.active.tolist()) == known:
             return None, {}
@@ -268,7 +254,7 @@ def settle(
     return model, {}
 
 
-def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
+def anneal(model: LaplaceModel, factor: float, batch: int, work: float) -> LaplaceModel:
     """Count every sample several times, let units enter, and return to the data as they are.
 
     As with a smaller noise in regression, the model passes through richer supports, from which deletion reaches
@@ -276,15 +262,15 @@ def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lapl
     """
     problem = model.problem
     hot = replace(problem, weights=factor * problem.weights)
-    held = LaplaceModel(hot, model.active, hot.fit(model.active, model.alpha, model.fit.mean))
+    held = LaplaceModel(hot, model.active, hot.fit(model.active, model.alpha, model.fit.mean, model.fit.Phi))
     most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, SETTINGS.heat_tol_nats)
-    while len(held.active) < most and limit.open(problem):
+    while len(held.active) < most and problem.open_to(work):
         grown, _ = grow(held, scan(held), batch, tol)
         if grown is None:
             break
         held = grown
     held = relax(held, 8)[0]
-    cool = problem.fit(held.active, held.alpha, held.fit.mean, held)
+    cool = problem.fit(held.active, held.alpha, held.fit.mean, held.fit.Phi)
     return relax(LaplaceModel(problem, held.active, cool), 20)[0]
 
 
@@ -293,8 +279,8 @@ def drop_atoms(model: LaplaceModel) -> LaplaceModel:
     rng, u = model.problem.rng, len(model.active)
     if u < 2:
         return model
-    atoms = model.active % model.problem.design.n_atoms
-    similar = np.abs(model.problem.design.gram(atoms)[int(rng.integers(u))])
+    columns = model.problem.design.columns(model.active % model.problem.design.n_atoms)
+    similar = np.abs((columns.T @ columns)[int(rng.integers(u))])
     gone = np.argsort(-similar)[: rng.integers(1, min(4, u))]
     leave = np.zeros(u, bool)
     leave[gone] = True

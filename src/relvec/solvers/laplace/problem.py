@@ -6,23 +6,30 @@ their precisions, an atom with the weights of all classes. With one output units
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag, lapack
 
-from relvec.design import LaplaceDesign, ModelOnRows, Observed
-from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
-from relvec.inference.likelihoods import Likelihood, Poisson
+from relvec.design import LaplaceDesign
+from relvec.inference.laplace import NEWTON, laplace
+from relvec.inference.laplace_posterior import PosteriorOnRows
+from relvec.inference.likelihoods import MAX_LOG_RATE, Bernoulli, Likelihood, Poisson
+from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime.clock import NO_LIMIT, Clock
+from relvec.runtime.machine import n_threads
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode
-from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory, shorten_start
 
 TRUSTED = 0.5  # steps do not take `LaplacePosterior.trust` below this
+MIN_PIVOT_SHARE = 1e-8  # of its diagonal: a larger pivot shows that normal equations beyond their limit lost few digits
+_MAX_EXCESS = 20.0  # of the logarithm of a rate where Newton's steps start, above that of the largest count
 _PASSES_A_MODE = 4.0  # over the rows
+_PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05  # of a row in a pass
 # Of few rows a function moves the curvature much, and the linearised problem tells little; for more rows moves that it
 # does not propose cost more than they are worth.
 _MAX_THOROUGH_ROWS = 2000
@@ -45,9 +52,8 @@ class LaplaceProblem:
     """A problem for a solver under the Laplace approximation, with columns of unit norm."""
 
     design: LaplaceDesign  # (n, M) the dictionary
-    # see `relvec.design.Observed`; the likelihood has K outputs
-    target: Any
-    weights: Any
+    target: Any  # (n,), or (n, K) where the likelihood has K outputs
+    weights: Any  # (n,) sample weights
     likelihood: Likelihood
     order: np.ndarray  # (M,) rank of each atom by content, which decides between equally good ones
     share: bool = False  # whether the classes share one precision per atom
@@ -83,20 +89,19 @@ class LaplaceProblem:
         """Weights of a unit."""
         return self.K if self.share else 1
 
-    @property
-    def observed(self) -> Observed:
-        """The targets of the rows, their weights and the likelihood."""
-        return Observed(self.target, self.weights, self.likelihood)
-
     @cached_property
     def rows(self) -> Rows | None:
-        """The rows for compiled loops; None where there are several outputs, or the rows are elsewhere."""
-        return rows_in_memory(self.target, self.weights, self.likelihood)
+        """The rows for compiled loops; None where there are several outputs."""
+        return rows_for_loops(self.target, self.weights, self.likelihood)
 
     @property
     def few_rows(self) -> bool:
         """Whether a search is `thorough` before it ends."""
         return self.rows is not None and self.design.n_rows <= _MAX_THOROUGH_ROWS
+
+    def open_to(self, work: float) -> bool:
+        """Whether there is time left, and less work done than ``work``."""
+        return self.budget.spent < work and self.clock.left() > 0.0
 
     def tolerance(self, size: int) -> float:
         """Nats that no single move may gain any more for a model of so many units to be done."""
@@ -104,7 +109,9 @@ class LaplaceProblem:
 
     def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of every weight of the units, unit by unit."""
-        return pair_outputs(units, self.design.n_atoms, self.K if self.share else 1)
+        if self.per_unit > 1:
+            return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
+        return units // self.design.n_atoms, units % self.design.n_atoms
 
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
@@ -119,34 +126,39 @@ class LaplaceProblem:
             return values.reshape(u, self.K).sum(axis=1)
         return values.reshape(u, self.K, u, self.K).sum(axis=(1, 3))
 
-    def fit(self, units, alpha, start=None, near: LaplaceModel | None = None, guess=None) -> Mode | LaplacePosterior:
-        """Laplace's approximation for the units at precisions alpha (u,); ``guess`` as in `laplace`.
+    def columns(self, units: np.ndarray) -> np.ndarray:
+        """Return the columns (n, k) of every weight of the units, one after the other in memory."""
+        return np.asfortranarray(self.design.columns(self.pairs(units)[1]))
 
-        A model ``near`` may have many of the same columns.
+    def fit(
+        self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray | None = None, Phi: np.ndarray | None = None,
+        guess: np.ndarray | None = None,
+    ) -> Mode | PosteriorOnRows:  # fmt: skip
+        """Laplace's approximation for the units at precisions alpha (u,), the mode looked for from weights ``start``.
+
+        ``Phi`` are their `columns` where they are known, ``guess`` is as in `laplace`.
         """
-        known = None if near is None else near.on_rows
+        Phi, outputs = self.columns(units) if Phi is None else Phi, self.pairs(units)[0]
+        self.count_mode(len(outputs))
         if self.rows is not None:
-            columns: Any = self.design.model_columns(units, known)
-            mode = self.rows.fit(np.asfortranarray(columns), np.ascontiguousarray(alpha, dtype=float), start)
+            if start is not None and isinstance(self.likelihood, Poisson):
+                start = shorten_start(start, Phi, self.target)
+            mode = self.rows.fit(Phi, np.ascontiguousarray(alpha, dtype=float), start)
             if mode is not None:
-                self.count_mode(len(alpha))
                 return mode
-        outputs, atoms = self.pairs(units)
         each = np.repeat(alpha, self.per_unit)
-        self.count_mode(len(each))
-        columns = self.design.model_columns(atoms, known)
-        return self.design.mode(self.observed, atoms, columns, outputs, each, start, guess)
+        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
 
     def count_mode(self, n_weights: int) -> None:
         """Count the work of the mode of so many weights."""
         self.budget.spent += _PASSES_A_MODE * pass_ns(self.design.n_rows, self.K, n_weights)
 
-    def posterior(self, units, alpha, start=None) -> LaplacePosterior:
+    def posterior(self, units, alpha, start=None) -> PosteriorOnRows:
         """`fit` as a posterior."""
         fit = self.fit(units, alpha, start)
         return posterior_of(fit) if isinstance(fit, Mode) else fit
 
-    def objective(self, units: np.ndarray, posterior: Mode | LaplacePosterior) -> float:
+    def objective(self, units: np.ndarray, posterior: Any) -> float:
         """Return the Laplace evidence less the price of the units, plus the hyperprior's terms, T01 eq. (36)."""
         value = posterior.log_evidence + self.shift - self.price * len(units)
         if self.prior_b is not None:
@@ -155,29 +167,17 @@ class LaplaceProblem:
         return value
 
 
-def sum_slopes(likelihood: Likelihood, root: np.ndarray | None, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-    """`PosteriorOnRows.slopes` of some rows."""
-    return p.slopes(likelihood, weights, root)
-
-
-def pair_outputs(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarray, np.ndarray]:
-    """Output and atom of every weight of the units of a dictionary, unit by unit, where so many outputs share each."""
-    if shared > 1:
-        return np.tile(np.arange(shared), len(units)), np.repeat(units, shared)
-    return units // n_atoms, units % n_atoms
-
-
 @dataclass(frozen=True, eq=False)
 class LaplaceModel:
     """Units with Laplace's approximation to the posterior of their weights.
 
-    ``atom`` is the unit last moved; ``refused`` are units whose deletion gained nothing on the way here. The rows in
-    memory of one output have their algebra done by compiled loops (`Mode`), others by the design.
+    ``atom`` is the unit last moved; ``refused`` are units whose deletion gained nothing on the way here. The algebra of
+    one output is done by compiled loops (`Mode`), that of several, and of columns that these leave, by NumPy.
     """
 
     problem: LaplaceProblem
     active: np.ndarray
-    fit: Any  # Mode or LaplacePosterior
+    fit: Any  # Mode or PosteriorOnRows
     atom: int = -1
     refused: frozenset[int] = frozenset()
     objective: float = field(init=False)  # `LaplaceProblem.objective`
@@ -191,14 +191,9 @@ class LaplaceModel:
         return self.fit.alpha[:: self.problem.per_unit]
 
     @cached_property
-    def posterior(self) -> Any:
-        """The `LaplacePosterior` of the weights; `PosteriorOnRows` where the rows are here."""
+    def posterior(self) -> PosteriorOnRows:
+        """The posterior of the weights."""
         return posterior_of(self.fit) if isinstance(self.fit, Mode) else self.fit
-
-    @property
-    def on_rows(self) -> ModelOnRows:
-        """The model as designs know it."""
-        return ModelOnRows(self.problem.observed, self.problem.pairs(self.active)[1], self.posterior)
 
     @property
     def trust(self) -> float:
@@ -207,7 +202,7 @@ class LaplaceModel:
 
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """Return the same units at other precisions."""
-        return self._with(self.active, alpha, start, self.fit.root, Phi=self._Phi)
+        return self._with(self.active, alpha, start, self.fit.Phi, self.fit.root)
 
     def step_to(self, step: np.ndarray, predict: bool) -> LaplaceModel:
         """Return the units at log alpha + step (u,), from where the linearised problem has its mode if ``predict``."""
@@ -223,59 +218,40 @@ class LaplaceModel:
         gone = p.root[~each]
         _, pull, failed = lapack.dposv(gone @ gone.T, p.mean[~each])
         start = p.mean[each] if failed else p.mean[each] - p.root[each] @ (gone.T @ pull)
-        Phi = None if self._Phi is None else self._Phi.T[keep].T
-        return self._with(self.active[keep], self.alpha[keep], start, p.root[each], Phi=Phi)
+        return self._with(self.active[keep], self.alpha[keep], start, p.Phi.T[each].T, p.root[each])
 
     def add(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """Return the model with further units, whose weights (pair by pair) begin at ``start``."""
         p, problem = self.fit, self.problem
-        Phi = guess = None
-        if self._Phi is not None:
-            Phi = np.concatenate([self._Phi.T, self._columns(units).T]).T
-        elif problem.K > 1:
+        Phi = np.concatenate([p.Phi.T, problem.columns(units).T]).T
+        guess = None
+        if problem.K > 1:
             guess = block_diag(p.root, np.diag(1.0 / np.sqrt(np.repeat(alpha, problem.per_unit))))
         alpha, start = np.append(self.alpha, alpha), np.append(p.mean, start)
-        return self._with(np.append(self.active, units), alpha, start, guess, int(units[0]), Phi)
+        return self._with(np.append(self.active, units), alpha, start, Phi, guess, int(units[0]))
 
     def swap(self, place: int, unit: int, alpha: float, weights: np.ndarray) -> LaplaceModel:
         """Return the model with another unit, its precision and weights, in place of one."""
-        k, active, Phi = self.problem.per_unit, self.active.copy(), self._Phi
-        precisions, start = self.alpha.copy(), self.fit.mean.copy()
-        active[place], precisions[place], start[place * k : place * k + k] = unit, alpha, weights
-        if Phi is not None:
-            Phi = Phi.copy(order="F")
-            Phi[:, place] = self._columns([unit])[:, 0]
-        return self._with(active, precisions, start, atom=unit, Phi=Phi)
-
-    @property
-    def _Phi(self) -> np.ndarray | None:
-        """The columns (n, k), column by column in memory, where compiled loops have the rows."""
-        return self.fit.Phi if isinstance(self.fit, Mode) else None
-
-    def _columns(self, units: Any) -> np.ndarray:
-        design: Any = self.problem.design  # rows in memory are arrays
-        return design.columns(units)
+        own = slice(place * self.problem.per_unit, (place + 1) * self.problem.per_unit)
+        active, precisions = self.active.copy(), self.alpha.copy()
+        start, Phi = self.fit.mean.copy(), self.fit.Phi.copy(order="F")
+        active[place], precisions[place], start[own] = unit, alpha, weights
+        Phi[:, own] = self.problem.columns(np.array([unit]))
+        return self._with(active, precisions, start, Phi, atom=unit)
 
     def _with(
-        self, active: np.ndarray, alpha: np.ndarray, start: np.ndarray, guess: Any = None, atom: int | None = None,
-        Phi: np.ndarray | None = None,
+        self, active: np.ndarray, alpha: np.ndarray, start: np.ndarray, Phi: np.ndarray, guess: Any = None,
+        atom: int | None = None,
     ) -> LaplaceModel:  # fmt: skip
-        """Units with their mode, from a start; ``guess`` as in `laplace`, Phi their columns where they are known."""
-        problem, fit = self.problem, None
-        if Phi is not None:
-            if isinstance(problem.likelihood, Poisson):
-                start = shorten_start(start, Phi, problem.target)
-            fit = self.fit.rows.fit(Phi, alpha, start)
-            problem.count_mode(len(active))
-        if fit is None:
-            fit = problem.fit(active, alpha, start, self, guess)
-        return LaplaceModel(problem, active, fit, self.atom if atom is None else atom, self.refused)
+        """Units with their columns and their mode, from a start; ``guess`` as in `laplace`."""
+        fit = self.problem.fit(active, alpha, start, Phi, guess)
+        return LaplaceModel(self.problem, active, fit, self.atom if atom is None else atom, self.refused)
 
     def slopes(self, root: np.ndarray | None = None) -> np.ndarray:
         """`PosteriorOnRows.slopes` summed over all rows."""
         if isinstance(self.fit, Mode):
             return self.fit.slopes(root)
-        return self.problem.design.reduce(self.on_rows, partial(sum_slopes, self.problem.likelihood, root))
+        return self.fit.slopes(self.problem.likelihood, self.problem.weights, root)
 
     def system(self) -> NewtonSystem:
         """Return the Newton system over log alpha; its gradient is exact: T01 eq. (42) and the part of B's motion."""
@@ -290,3 +266,48 @@ def empty_model(problem: LaplaceProblem) -> LaplaceModel:
     """Return the model without units."""
     none = np.zeros(0, dtype=np.intp)
     return LaplaceModel(problem, none, problem.fit(none, np.zeros(0)))
+
+
+# ---------------------------------------------------------------- rows of one output, and what work costs
+
+
+def rows_for_loops(target: Any, weights: Any, likelihood: Likelihood) -> Rows | None:
+    """Hold targets and weights, both (n,), for compiled loops; None where there are several outputs."""
+    if type(likelihood) not in (Bernoulli, Poisson):
+        return None
+    t, w = (np.ascontiguousarray(values, dtype=float) for values in (target, weights))
+    constant = likelihood.constant(t, w)
+    return Rows(
+        t, w, type(likelihood) is Poisson, constant, MAX_LOG_RATE, run_parts, NEWTON.max_steps, NEWTON.max_idle_steps,
+        NEWTON.rough_decrement, NEWTON.exact_decrement, NEWTON.still_nats, NORMAL_EQUATIONS_LIMIT, MIN_PIVOT_SHARE,
+    )  # fmt: skip
+
+
+def shorten_start(start: np.ndarray, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weights (k,) to start from, scaled down where rates are far above all counts: there Newton's steps are slow."""
+    highest, most = float((Phi @ start).max()), float(np.log1p(counts.max()))
+    return start * (most / highest) if highest > most + _MAX_EXCESS else start
+
+
+def posterior_of(mode: Mode) -> PosteriorOnRows:
+    """Return a mode as a posterior."""
+    f, r, W = mode.state
+    outputs = np.zeros(len(mode.alpha), dtype=np.intp)
+    return PosteriorOnRows(outputs, mode.alpha, mode.mean, mode.root, mode.log_evidence, mode.Phi, f, r, W)
+
+
+def pass_ns(n_rows: int, n_outputs: int, n_weights: int) -> float:
+    """Nanoseconds of a pass over the rows on one core of about 20 GFlop/s."""
+    return n_rows * (_PER_SAMPLE_NS * n_outputs + _PER_COLUMN_NS * n_weights + _PER_PAIR_NS * n_weights**2)
+
+
+def run_parts(part: Callable[[int], None], count: int) -> None:
+    """Every part of a sum over many rows, in threads where there are some."""
+    workers = min(n_threads(), count)
+    if workers < 2:
+        for i in range(count):
+            part(i)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(part, range(count)):
+            pass

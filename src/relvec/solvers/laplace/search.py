@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace_posterior import LaplacePosterior
+from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.solvers.laplace import moves
-from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, is_trusted, settle
+from relvec.solvers.laplace.moves import SETTINGS, anneal, drop_atoms, is_trusted, settle
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
@@ -45,12 +44,12 @@ class ModelInSearch:
         return self.model.active
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> PosteriorOnRows:
         """The posterior of the weights."""
         return self.model.posterior
 
     @property
-    def full_posterior(self) -> LaplacePosterior:
+    def full_posterior(self) -> PosteriorOnRows:
         """The posterior of the weights."""
         return self.model.posterior
 
@@ -142,28 +141,28 @@ class ModelInSearch:
         if not budget.first:
             budget.first = budget.spent
         share = max(SETTINGS.min_restart_ns, SETTINGS.restart_share * budget.first)
-        limit = Limit(deadline, budget.first + max(SETTINGS.min_shares, turn + 1) * share)
-        if not limit.open(self.problem):
+        work = budget.first + max(SETTINGS.min_shares, turn + 1) * share
+        if not self.problem.open_to(work):
             return None
-        other = self._begin_anew(model, turn, limit)
+        other = self._begin_anew(model, turn, work)
         if other is not None and other.problem.closed:
-            other, _ = settle(other, False, limit, model)
+            other, _ = settle(other, False, work, model)
         if other is None:
             return None
         before = budget.crossings
-        other, offers = settle(replace(other, problem=model.problem), exchanging, limit, model)
+        other, offers = settle(replace(other, problem=model.problem), exchanging, work, model)
         cut = set(offers) if budget.crossings > before else set()
         return None if other is None else keep(other, self.problem, offers, cut)
 
-    def _begin_anew(self, model: LaplaceModel, turn: int, limit: Limit) -> LaplaceModel | None:
+    def _begin_anew(self, model: LaplaceModel, turn: int, work: float) -> LaplaceModel | None:
         problem = model.problem
         if turn >= len(SETTINGS.heats):
             return drop_atoms(model)
         heat = SETTINGS.heats[turn]
         if heat:
-            return anneal(model, heat, 1, limit)
+            return anneal(model, heat, 1, work)
         closed = () if heat == 0.0 else (problem.bias,)
-        from_nothing_is_dear = limit.work - problem.budget.spent < problem.budget.first
+        from_nothing_is_dear = work - problem.budget.spent < problem.budget.first
         if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
             return None
         return empty_model(replace(problem, closed=closed))
@@ -222,9 +221,10 @@ def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
         model = LaplaceModel(problem, units, problem.fit(units, alpha))
     elif bias_first and problem.bias >= 0:
         found = scan(model)
-        first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
+        first = _bias_units(problem)
+        first = first[np.isfinite(found.alpha[first])]
         if first.size:
-            model = model.add(found.units[first], found.alpha[first], found.start(model, first))
+            model = model.add(first, found.alpha[first], found.start(model, first))
     return keep(model, problem)
 
 
@@ -233,13 +233,11 @@ def keep(
 ) -> ModelInSearch:
     """Return the model with its mode found once more, from its weights.
 
-    So the way to it leaves no rounding errors, which would move the end of a search along the edge of trust. For rows
-    on other machines, where a mode is expensive, this is left out.
+    So the way to it leaves no rounding errors, which would move the end of a search along the edge of trust.
     """
-    if type(model.fit) is not LaplacePosterior:
-        spent = problem.budget.spent
-        model = replace(model, fit=model.problem.fit(model.active, model.alpha, model.fit.mean))
-        problem.budget.spent = spent
+    spent = problem.budget.spent
+    model = replace(model, fit=model.problem.fit(model.active, model.alpha, model.fit.mean, model.fit.Phi))
+    problem.budget.spent = spent
     return ModelInSearch(model, problem, offers or {}, cut or set())
 
 

@@ -38,11 +38,11 @@ def textbook_step(problem: LaplaceProblem, state: State, settings: Sequential) -
     if i is None:
         return state.stepped(action="", notes=notes.but(statistics=None, polishing=True))
     inside, place = i < len(s), max(i - len(s), 0)
-    unit, alpha, entered = int(model.active[i]) if inside else int(found.units[place]), model.alpha, memory.entered
+    unit, alpha, entered = int(model.active[i]) if inside else place, model.alpha, memory.entered
     if not inside:
         action, entered = "add", memory.entered | {unit: model.objective}
         at = np.array([place])
-        moved = model.add(found.units[at], found.alpha[at], found.start(model, at))
+        moved = model.add(at, found.alpha[at], found.start(model, at))
     elif np.isinf(optimal_alpha(s[i], q[i])):
         action, moved = "delete", model.drop(np.arange(len(s)) == i)
     else:
@@ -60,11 +60,11 @@ def _choose(
     """Find the unit to change, its place among those of the model and then the scan; None where nothing is left."""
     s, q = own
     S, Q = (np.concatenate([getattr(one, name) for one in found.classes]) for name in "SQ")
-    again = [memory.entered.get(int(unit), -np.inf) < model.objective for unit in found.units]
+    again = [memory.entered.get(unit, -np.inf) < model.objective for unit in range(len(found.gains))]
     outside = found.outside.ravel() & (Q * Q > S) & (S > 0.0) & np.array(again, dtype=bool)
     target = optimal_alpha(s, q)
     with np.errstate(divide="ignore"):
         changes = ~(np.abs(np.log(target / model.alpha)) < SMALL)
     gains = np.concatenate([gain_reestimate(model.alpha, s, q), gain_add(S, Q)])
-    ranks = np.concatenate([problem.rank(model.active), problem.rank(found.units)])
+    ranks = np.concatenate([problem.rank(model.active), problem.rank(np.arange(len(found.gains)))])
     return choose_move(np.concatenate([changes, outside]), gains, ranks, memory.position, problem.rng, select)
