@@ -485,9 +485,19 @@ def test_a_fit_tells_why_it_has_no_scores(capsys, tmp_path, monkeypatch):
     for n, words in ((700, "scores on 140 rows"), (40, "no scores of rows held out: fewer than 50 rows")):
         (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i % 17},{2 * (i % 17) + i % 3}\n" for i in range(n)))
         assert words in run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
-    monkeypatch.setattr("relvec.app.cli.fit.MAX_CHECK_SECONDS", 0.0)
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i % 17},{2 * (i % 17) + i % 3}\n" for i in range(90)))
-    assert "; --holdout 0.2 keeps rows out" in run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
+    arguments = ["fit", "t.csv", "--target", "y", "--model", "linear"]
+    assert "; --holdout 0.2 keeps rows out" in run(capsys, *arguments, "--time-limit", "0.001")
+
+
+def test_many_rows_are_enough_for_a_fit_and_its_scores(capsys, tmp_path, monkeypatch):
+    """The number of folds and of rows drawn for the comparison is told as it is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("relvec.app.cli.fit.MAX_COMPARED_ROWS", 2500)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i % 17},{2 * (i % 17) + i % 3}\n" for i in range(3000)))
+    out = run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear", "--compare")
+    assert "scores on 300 rows kept out of the fit, as there are many; --holdout 0" in out
+    assert "held-out rows: a third of 2,500 rows drawn from 2,700" in out and "3 folds" not in out
 
 
 def test_a_fit_is_saved_where_its_check_fails(capsys, tmp_path, monkeypatch):

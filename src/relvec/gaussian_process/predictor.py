@@ -192,8 +192,8 @@ class ProcessPredictor(Brief, ScaledPredictor):
 
     @property
     def score(self) -> str:
-        """How good the process is on the training rows, in words: the share of the variance that is not noise."""
-        return f"{max(1.0 - self.noise_variance / self.units.y_scale**2, 0.0):.1%} of the target's variance explained"
+        """The share of the noise in the variance of the target, in words; rows held out are predicted less well."""
+        return f"noise is {min(self.noise_variance / self.units.y_scale**2, 1.0):.1%} of the target's variance"
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets at X (q, d), in the user's units; the variance includes the noise."""

@@ -128,11 +128,11 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
                        ("categorical", "columns of numbers that name categories"),
-                       ("use", "columns to use even if they look like identifiers or copies")):  # fmt: skip
+                       ("use", "columns to use even if they look like identifiers, codes or copies")):  # fmt: skip
         add(f"--{name}", nargs="+", action="extend", metavar="COL", help=what)
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
-        "reading a few as missing")  # fmt: skip
+        "reading a few as missing, and columns with mixed percent signs or currencies")  # fmt: skip
     add("--model", choices=MODELS, default="auto", help="rvm: a relevance vector machine, few functions; gp: a "
         "Gaussian process, where predictions matter more than size; linear: few columns; auto compares them on "
         "held-out rows and takes the smallest that is within a standard error of the best; with fewer than 20 rows "
@@ -152,9 +152,9 @@ def _fit(parser: argparse.ArgumentParser) -> None:
         "(4GB)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of all random choices (0)")
     add("--holdout", type=_holdout, metavar="SHARE",
-        help="share of the rows to keep out of the fit and evaluate on; by "
-        "default the model is fitted to all rows, and where that takes seconds, a second model, fitted to a part of "
-        "them, is evaluated on the rest; 0 evaluates nothing")  # fmt: skip
+        help="share of the rows to keep out of the fit and evaluate on; by default the model is fitted to all rows, "
+        "and a second model, fitted to a part of them, is evaluated on the rest; of more than 2,000 rows a tenth is "
+        "kept out; 0 evaluates nothing")  # fmt: skip
     add("--calibrate", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and use to "
         "calibrate intervals, or sets of classes, so that they reach their coverage")  # fmt: skip
 

@@ -28,7 +28,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     how = f", {evaluation.folds}-fold cross-validation" if evaluation.folds else ""
     console.print(f"{arguments.data}: {plural(len(evaluation.observed), 'row')}{how}")
     print_scores(console, evaluation)
-    shuffled = {} if evaluation.folds else print_importance(console, pipeline, evaluation)
+    shuffled = print_importance(console, pipeline, evaluation)
     found = {"model": arguments.model, "data": arguments.data, **scores_as_dict(evaluation), "importance": shuffled}
     console.print_json(found)
     return 0
@@ -54,9 +54,10 @@ def print_importance(console: Console, pipeline: Pipeline, evaluation: Evaluatio
     found = column_importance(pipeline, evaluation)
     every = list(zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True))
     used = [f"{name} {format_with_error(rise, error)}" for name, rise, error in every if rise != 0.0]
-    idle = f"; {plural(len(every) - len(used), 'other')} of no effect" if len(used) < len(every) else ""
-    console.print(f"  importance (rise of the {found.measure} when a column of these rows is shuffled): "
-                  f"{', '.join(used[:MAX_LISTED_COLUMNS])}{idle}")  # fmt: skip
+    idle = f"; {plural(len(every) - len(used), 'other')} of no effect" if 0 < len(used) < len(every) else ""
+    listed = ", ".join(used[:MAX_LISTED_COLUMNS]) or "no column has an effect"
+    rows = "these rows, which took part in the fit," if evaluation.seen else "these rows"
+    console.print(f"  importance (rise of the {found.measure} when a column of {rows} is shuffled): {listed}{idle}")
     return {name: {"rise": rise, "error": error} for name, rise, error in every}
 
 

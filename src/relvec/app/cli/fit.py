@@ -30,9 +30,9 @@ from relvec.app.tables.families import (
     compare_families,
     compared_header,
     default_family,
+    folds_compared,
     make_model,
 )
-from relvec.app.tables.families import FOLDS as FOLDS_COMPARED
 from relvec.app.tables.files import read_table
 from relvec.app.tables.pipelines import FittedTable, Plan, fit_plan, inputs_of, plan_table
 from relvec.app.tables.table import Table, TableError
@@ -44,8 +44,10 @@ from relvec.runtime.clock import Clock
 CUT_STATUSES = {"time_limit", "interrupted"}
 CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
 MIN_SECONDS = 0.01  # a fit needs a limit above 0, however late it is
-MAX_CHECK_SECONDS = 20.0  # without --holdout, a second model is fitted to a part of the rows where it is so quick
+MAX_ROWS_FITTED_TWICE = 2000  # without --holdout, a second model is fitted to a part of so many rows
 CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
+HELD_OUT_OF_MORE = 0.1  # share of more rows that is kept out of the only fit: they are enough for both
+MAX_HELD_OUT_ROWS = 2000  # of that share: scores of as many have errors of 2 percent
 FOLDS = 5  # of the cross-validation that is proposed next
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 ALL = ("linear", "rvm", "gp")  # the families that are compared, the simplest first
@@ -69,7 +71,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
         raise TableError(f"{table.source}: which column is to be predicted? Give --target one of "
                          f"{list_names(table.names)}")  # fmt: skip
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
-    table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
+    share = _share_held_out(len(table), arguments.holdout)
+    table, held_out = _split(table, arguments.target, share, arguments.seed)
     table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     plan = _plan(table, arguments)
     _print_plan(console, plan)
@@ -79,7 +82,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if compared:
         several = sum(item.family in FAMILIES for item in compared) > 1
         choice = ": the smallest model within a standard error of the best" if several else ""
-        console.print(f"\nheld-out rows, {FOLDS_COMPARED} folds{choice}")
+        console.print(f"\n{_rows_compared(len(plan.table))}{choice}")
         console.print_table(compared_header(plan.task), [item.cells() for item in compared])
     fitted = _fit(plan, family, arguments, clock)
     if calibration is not None:
@@ -89,9 +92,15 @@ def run_fit(arguments: argparse.Namespace) -> int:
     found = {"file": str(arguments.out), **describe_model(fitted.pipeline), "compared": [vars(c) for c in compared]}
     if held_out is not None:
         evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
-        found |= _print_scores(console, fitted.pipeline, evaluation, len(fitted.table), "rows kept out of the fit")
-    elif arguments.holdout is None and (slow := _why_not_to_check(fitted, clock)):
-        console.print(f"\nno scores of rows held out: {slow}")
+        found |= _print_scores(
+            console,
+            fitted.pipeline,
+            evaluation,
+            len(fitted.table),
+            _HELD_OUT if arguments.holdout else _HELD_OUT_UNASKED,
+        )
+    elif arguments.holdout is None and (why := _why_not_to_check(fitted, clock)):
+        console.print(f"\nno scores of rows held out: {why}")
     elif arguments.holdout is None:
         try:
             pipeline, evaluation, rows = _evaluate_second_fit(fitted, family, arguments, clock, calibration)
@@ -102,6 +111,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
     console.print_json(found)
     return 0
+
+
+_HELD_OUT = "rows kept out of the fit"
+_HELD_OUT_UNASKED = f"{_HELD_OUT}, as there are many; --holdout 0 fits all rows, without scores"
 
 
 def _print_scores(
@@ -146,13 +159,21 @@ def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
     return evaluation if known.all() else replace(evaluation, notes=(*evaluation.notes, note))
 
 
+def _share_held_out(n: int, asked: float | None) -> float:
+    """Return the share of n rows to keep out of the fit: as asked for, or where n is large."""
+    if asked is not None or n <= MAX_ROWS_FITTED_TWICE:
+        return asked or 0.0
+    return min(HELD_OUT_OF_MORE, MAX_HELD_OUT_ROWS / n)
+
+
 def _why_not_to_check(fitted: FittedTable, clock: Clock) -> str:
     """Return why no second model is fitted to a part of the rows, in words; empty where there is no reason."""
     seconds = fitted.pipeline["columns"].record_["seconds"]
     if len(fitted.table) < MIN_CHECKED_ROWS:
         return f"fewer than {MIN_CHECKED_ROWS} rows say little; see relvec evaluate --cv"
-    if seconds > min(MAX_CHECK_SECONDS, clock.left()):
-        return f"a second fit takes {seconds:.0f} s more; --holdout {CHECKED_SHARE:g} keeps rows out of the first"
+    if seconds > clock.left():
+        return (f"a second fit takes {seconds:.0f} s more than --time-limit leaves; --holdout {CHECKED_SHARE:g} keeps "
+                "rows out of the first")  # fmt: skip
     return ""
 
 
@@ -184,7 +205,7 @@ def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> 
     only = families[0] if len(families) == 1 else default_family(plan.task)
     if len(plan.table) < MIN_ROWS_TO_COMPARE:
         return only, [], f"as fewer than {MIN_ROWS_TO_COMPARE} rows cannot tell which is best"
-    each = COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
+    each = COMPARISON_SHARE * seconds / (len(families) * folds_compared(min(len(plan.table), MAX_COMPARED_ROWS)))
     if each < MIN_SECONDS_TO_COMPARE:
         return only, [], "as --time-limit leaves no time to compare models"
     X, y = inputs_of(plan)
@@ -199,6 +220,15 @@ def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> 
             families, lambda family: make_estimator(family, plan.task, arguments, each), X, y, plan.task, arguments.seed
         )
     return next(item.family for item in found if item.chosen), found, why
+
+
+def _rows_compared(n: int) -> str:
+    """Say which of n rows were held out to compare families."""
+    used = min(n, MAX_COMPARED_ROWS)
+    of = f" of {used:,} rows drawn from {n:,}" if n > used else ""
+    if folds_compared(used) == 1:
+        return f"held-out rows: a third{of or f' of {n:,} rows'}"
+    return f"held-out rows, {folds_compared(used)} folds{of}"
 
 
 def _families(task: str, arguments: argparse.Namespace) -> tuple[list[str], str]:

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec.app.report.summary import summary
 from relvec.app.tables.columns import names_of
-from relvec.app.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
+from relvec.app.tables.evaluation import COVERAGE, Evaluation, Score
 from relvec.app.tables.importance import Importance, column_importance, error_of, measure_of, negative_error
 from relvec.app.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
 
@@ -221,8 +221,7 @@ def _how(evaluation: Evaluation) -> str:
 def _sentences(pipeline: Pipeline, evaluation: Evaluation, importance: Importance) -> list[str]:
     """Return the result for a reader who knows no statistics."""
     step, scores = pipeline["columns"], evaluation.by_name
-    seen = not evaluation.folds and holds_training_rows(pipeline, evaluation.table)
-    where = "On the rows it was fitted to" if seen else "On rows that it had not seen"
+    where = "On the rows it was fitted to" if evaluation.seen else "On rows that it had not seen"
     target = format_cell(step.target.name)
     if step.task == "classification":
         right = scores["accuracy"]

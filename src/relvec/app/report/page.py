@@ -39,7 +39,7 @@ def to_markdown(facts: Facts) -> str:
         "## The largest errors",
         _table(*facts.worst) if facts.worst[1] else "None.",
         "## Which columns matter",
-        "How much worse the predictions become when a column's cells are shuffled.",
+        _escape(facts.importance.meaning),
         _table(*table_columns(facts.importance)),
         "## How the columns were read",
         _table(("column", "kind", "what was done"), facts.columns),

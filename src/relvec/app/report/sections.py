@@ -151,8 +151,7 @@ def importance_section(importance: Importance, draw: Draw) -> str:
     loss, error = importance.loss[:MAX_BARS], importance.error[:MAX_BARS]
     names = [shorten(name) for name in importance.names[:MAX_BARS]]
     bars = plot.FeatureRelevanceDisplay(loss, names, error, f"rise of the {importance.measure}")
-    words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
-    return figure_grid([draw(bars.plot, words, 6.4, 1.1 + 0.34 * len(names))]) + html_table(
+    return figure_grid([draw(bars.plot, importance.meaning, 6.4, 1.1 + 0.34 * len(names))]) + html_table(
         *table_columns(importance), numbers=(1,)
     )
 

@@ -7,13 +7,15 @@ from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.families import family_of
 from relvec.app.tables.pipelines import encoded_columns
-from relvec.app.tables.text import format_cell, plural
+from relvec.app.tables.text import format_cell, plural, whole_percents
 from relvec.estimators.base import BaseModel
 from relvec.estimators.records import Fitted
 from relvec.plot.relevance import find_relevance
 
 MAX_LISTED_COLUMNS = 8
+MOST_STANDARD_DEVIATIONS = 1000.0  # a width beyond is not told: the function is straight along the column
 SAME_WIDTHS = 0.1  # widths that differ by less are one: units that were found from a draw of the rows differ a little
+RELEVANCE_MEANING = "shares in the fitted function; relvec evaluate tells how much predictions need a column"
 WIDTH_RULES = {
     "given": "as given",
     "scale": "from the scale of the inputs",
@@ -64,12 +66,14 @@ def learned_widths(pipeline: Pipeline) -> dict[str, float]:
 
 
 def format_width(width: float) -> str:
-    """Return two digits of a width, without a power of ten.
+    """Return two digits of a width in standard deviations; words for one that no data can tell from infinity.
 
-    >>> format_width(0.6543), format_width(1575.3)
-    ('0.65', '1,575')
+    >>> format_width(0.6543), format_width(157.3), format_width(1e45)
+    ('0.65', '157', 'nearly straight')
     """
-    return f"{width:.2g}" if width < 100.0 else f"{width:,.0f}"
+    if width > MOST_STANDARD_DEVIATIONS:
+        return "nearly straight"
+    return f"{width:.2g}" if width < 100.0 else f"{width:.0f}"
 
 
 def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
@@ -134,13 +138,14 @@ def column_facts(pipeline: Pipeline) -> list[tuple[str, str]]:
     """
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
-        listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
-        return [("relevance", f"{listed} (shares of the columns)")]
+        shares = zip(relevance, whole_percents([share for _, share in relevance]), strict=True)
+        listed = ", ".join(f"{name} {share}%" for (name, _), share in list(shares)[:MAX_LISTED_COLUMNS] if share)
+        return [("relevance", f"{listed} ({RELEVANCE_MEANING})")]
     if pipeline[-1].fitted_.compared or not (widths := learned_widths(pipeline)):  # those of one part of a process
         return []
     ordered = sorted(widths.items(), key=lambda item: item[1])[:MAX_LISTED_COLUMNS]
     listed = ", ".join(f"{name} {format_width(width)}" for name, width in ordered)
-    return [("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")]
+    return [("widths", f"{listed} (in standard deviations of the column; not how much it matters)")]
 
 
 def _outliers_in_words(degrees: float, rows: list[int]) -> str:
@@ -155,7 +160,8 @@ def _kernels_in_words(fitted: Fitted) -> str:
     used = [record for record in fitted.compared if record.share > 0.0]
     if len(used) == 1:
         return str(used[0].name)
-    return ", ".join(f"{record.name} ({record.share:.0%})" for record in used)
+    shares = whole_percents([record.share for record in used])
+    return ", ".join(f"{record.name} ({share}%)" for record, share in zip(used, shares, strict=True))
 
 
 def _width_in_words(fitted: Fitted) -> str:

@@ -24,6 +24,7 @@ THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
 QUANTITY = re.compile(r"([+-]?[\d.,]*\d)\s*(°?[^\W\d_²³][^\s,;]{0,11}|[°'\"‰])")
 CURRENCIES = "$€£¥"
+MIXED = " (--strict refuses mixed signs)"
 AROUND = f"{CURRENCIES}% \u00a0"  # taken off a number
 CLOCK, TIME = "h:mm", re.compile(r"(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")  # a unit: 14:30 is 14.5 hours
 MIN_UNIT_SHARE = 0.5  # of the numbers must carry a unit: in fewer cells it may be another one than in the rest
@@ -199,7 +200,7 @@ def mixed_units(column: Series) -> list[str]:
     """Return the units of a column of text most of whose cells are numbers with one, where there are several.
 
     >>> from relvec.app.tables.table import as_column
-    >>> mixed_units(as_column(["1.72 m", "168 cm", "1.80 m", "?"], "height"))
+    >>> mixed_units(as_column(["1.72 m", "168 cm", "1.80 m", "1.65 m", "175 cm", "?"], "height"))
     ['m', 'cm']
     """
     found = labels_of(column).dropna()
@@ -218,7 +219,7 @@ def describe_signs(column: Series, style: NumberStyle) -> str:
     >>> from relvec.app.tables.table import as_column
     >>> column = as_column(["5.3%", "0.053"], "rate")
     >>> describe_signs(column, find_number_style(column))
-    '1 of 2 cells has a percent sign and the others are shares, so 5% is read as 0.05'
+    '1 of 2 cells has a percent sign and the others are shares, so 5% is read as 0.05 (--strict refuses mixed signs)'
     """
     if column.dtype != text_type():
         return ""
@@ -226,11 +227,11 @@ def describe_signs(column: Series, style: NumberStyle) -> str:
     rows = len(labels) + int(np.sum(~np.isnan(values)))
     percent = int(labels.str.endswith("%").sum())
     found = [sign for sign in CURRENCIES if labels.str.contains(sign, regex=False).any()]
-    notes = [f"currencies are mixed ({', '.join(found)}) and read as equal"] if len(found) > 1 else []
+    notes = [f"currencies are mixed ({', '.join(found)}) and read as equal{MIXED}"] if len(found) > 1 else []
     if 0 < percent < rows:
         rest = "are shares, so 5% is read as 0.05" if style.share else "none, so 5% and 5 are the same"
         have = "has" if percent == 1 else "have"
-        notes.append(f"{percent:,} of {rows:,} cells {have} a percent sign and the others {rest}")
+        notes.append(f"{percent:,} of {rows:,} cells {have} a percent sign and the others {rest}{MIXED}")
     return "; ".join(["in percent"] if percent == rows > 0 else notes)
 
 

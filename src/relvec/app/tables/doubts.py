@@ -126,24 +126,36 @@ def _leave_out_copies(columns: list[Column], values: dict[str, np.ndarray], use:
     Copies have equal products with a random vector: they are next to each other in the order of these.
     """
     probe = np.random.default_rng(0).standard_normal(len(next(iter(values.values()), ())))
-    groups: dict[bool, list[tuple[float, int, np.ndarray]]] = {False: [], True: []}
+    kinds: dict[bool, list[tuple[float, int, np.ndarray]]] = {False: [], True: []}
     for i, column in enumerate(columns):
         if column.is_input:
             scaled = _standardise(column, values[column.name])
-            groups[column.kind == "category"].append((abs(float(scaled @ probe)), i, scaled))
+            kinds[column.kind == "category"].append((abs(float(scaled @ probe)), i, scaled))
     found = list(columns)
-    for group in groups.values():
-        group.sort(key=lambda item: item[:2])
-        for (_, i, one), (_, j, other) in pairwise(group):
-            first, second = min(i, j), max(i, j)
-            if columns[second].name in use:
-                first, second = second, first
-            name = columns[second].name
-            gaps = np.array_equal(np.isnan(values[columns[first].name]), np.isnan(values[name]))
-            if name not in use and gaps and min(np.abs(one - other).max(), np.abs(one + other).max()) <= SAME:
-                note = f"left out: the same as {columns[first].name!r} but for units or names; --use {name!r} keeps it"
-                found[second] = _noted(columns[second], note, "copy")
+    for items in kinds.values():
+        for group in _group_copies(sorted(items, key=lambda item: item[:2]), columns, values):
+            kept = min(group, key=lambda i: (columns[i].name not in use, i))
+            for i in group:
+                if i != kept and (name := columns[i].name) not in use:
+                    note = (
+                        f"left out: the same as {columns[kept].name!r} but for units or names; --use {name!r} keeps it"
+                    )
+                    found[i] = _noted(columns[i], note, "copy")
     return found
+
+
+def _group_copies(
+    items: list[tuple[float, int, np.ndarray]], columns: list[Column], values: dict[str, np.ndarray]
+) -> list[list[int]]:
+    """Return the places of columns in groups of copies, by their scaled values in order."""
+    groups: list[list[int]] = [[items[0][1]]] if items else []
+    for (_, i, one), (_, j, other) in pairwise(items):
+        gaps = np.array_equal(np.isnan(values[columns[i].name]), np.isnan(values[columns[j].name]))
+        if gaps and min(np.abs(one - other).max(), np.abs(one + other).max()) <= SAME:
+            groups[-1].append(j)
+        else:
+            groups.append([j])
+    return groups
 
 
 def _standardise(column: Column, values: np.ndarray) -> np.ndarray:

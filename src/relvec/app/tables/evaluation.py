@@ -70,6 +70,8 @@ class Evaluation:
     prediction : Prediction for these rows.
     notes : what was left out and what to be careful about, in words.
     folds : number of folds of the cross-validation, 0 for the fitted model itself.
+    models : the pipelines that predicted, each with the places (m,) of its rows: one for each fold.
+    seen : whether rows that the model was fitted on are among these.
     """
 
     scores: list[Score]
@@ -78,6 +80,8 @@ class Evaluation:
     prediction: Prediction
     notes: tuple[str, ...]
     folds: int
+    models: tuple[tuple[Pipeline, np.ndarray], ...]
+    seen: bool
 
     @property
     def by_name(self) -> dict[str, Score]:
@@ -156,8 +160,10 @@ def evaluate_table(pipeline: Pipeline, table: TableLike, *, folds: int = 0, seed
                      + ("" if upper is None else ", or known by an interval only"))  # fmt: skip
     table = table.take(known)
     observed = target_of(pipeline, table)
+    seen = folds == 0 and holds_training_rows(pipeline, table)
+    models: tuple[tuple[Pipeline, np.ndarray], ...] = ((pipeline, np.arange(len(table))),)
     if folds == 0:
-        if holds_training_rows(pipeline, table):
+        if seen:
             notes.append("the table holds rows that the model was fitted on: new rows are predicted less well; use "
                          "cross-validation (--cv 5) or other rows for an honest figure")  # fmt: skip
         prediction = predict_table(pipeline, table, COVERAGE, quantiles=True)
@@ -167,14 +173,14 @@ def evaluate_table(pipeline: Pipeline, table: TableLike, *, folds: int = 0, seed
             notes.append(
                 f"{plural(len(table) - len(tested), 'row')} not evaluated: fewer rows of their class than folds"
             )
-        prediction = _out_of_fold(pipeline, table, observed, tested, folds, seed)
+        prediction, models = _out_of_fold(pipeline, table, observed, tested, folds, seed)
         table, observed = table.take(tested), observed[tested]
     notes += prediction.notes or step.unseen(table)
     density = None
     if folds == 0 and prediction.mean is not None:
         density = pipeline[-1].log_predictive_density(transform_table(pipeline, table)[0], observed)
     scores = _bootstrap_scores(_measures(pipeline, observed, prediction, density), len(observed), seed)
-    return Evaluation(scores, table, observed, prediction, tuple(notes), folds)
+    return Evaluation(scores, table, observed, prediction, tuple(notes), folds, models, seen)
 
 
 def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
@@ -209,10 +215,13 @@ def _rows_to_test(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int) -
 
 def _out_of_fold(
     pipeline: Pipeline, table: Table, y: np.ndarray, tested: np.ndarray, folds: int, seed: int
-) -> Prediction:
-    """Predict the rows `tested` by models that were fitted without them; the other rows are in every fit."""
+) -> tuple[Prediction, tuple[tuple[Pipeline, np.ndarray], ...]]:
+    """Predict the rows `tested` by models that were fitted without them; the other rows are in every fit.
+
+    Also return the models, each with the places among `tested` of the rows that it predicted.
+    """
     kind = StratifiedKFold if pipeline["columns"].task == "classification" else KFold
-    parts, places = [], []
+    parts, models = [], []
     with show_progress(None), share_of_work():
         for k, (_, chosen) in enumerate(kind(folds, shuffle=True, random_state=seed).split(tested, y[tested])):
             test = tested[chosen]
@@ -225,14 +234,15 @@ def _out_of_fold(
                 proba = np.zeros((len(test), len(classes := pipeline[-1].classes_)))
                 proba[:, np.searchsorted(classes, fitted[-1].classes_)] = parts[-1].proba
                 parts[-1] = replace(parts[-1], proba=proba)
-            places.append(test)
-    order = np.argsort(np.concatenate(places))
+            models.append((fitted, chosen))
+    order = np.argsort(np.concatenate([places for _, places in models]))
 
     def join(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values)[order]
 
-    return Prediction(*(join(name) for name in ("mean", "std", "interval", "quantiles", "proba", "label")))
+    names = ("mean", "std", "interval", "quantiles", "proba", "label")
+    return Prediction(*(join(name) for name in names)), tuple(models)
 
 
 # Scores ----------------------------------------------------------------------------------------------------------

@@ -100,6 +100,15 @@ def compared_header(task: str) -> tuple[str, ...]:
     return ("model", "size", "held-out log density", "behind the best", error, "seconds", "")
 
 
+def folds_compared(n: int) -> int:
+    """Return how many folds of n rows are held out, one after the other.
+
+    >>> folds_compared(500), folds_compared(5000)
+    (3, 1)
+    """
+    return FOLDS if n <= MAX_ROWS_OF_FOLDS else 1
+
+
 def compare_families(
     families: Sequence[str], make: Callable[[str], Any], X: np.ndarray, y: np.ndarray, task: str, seed: int = 0
 ) -> list[ComparedFamily]:
@@ -146,7 +155,7 @@ def _measure(
     splitter = StratifiedKFold if classes and np.unique(y, return_counts=True)[1].min() >= FOLDS else KFold
     folds = list(splitter(FOLDS, shuffle=True, random_state=seed).split(X, y))
     began, logs, sizes, errors = time.perf_counter(), [], [], []
-    for train, test in folds if len(X) <= MAX_ROWS_OF_FOLDS else folds[:1]:
+    for train, test in folds[: folds_compared(len(X))]:
         model = make_baseline(family, task) if family in BASELINES else make(family)
         # threads of boosted trees wait for each other on a busy machine, a hundred times as long as one takes
         with threadpool_limits(1 if family in BASELINES else None):

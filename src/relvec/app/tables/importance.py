@@ -34,12 +34,24 @@ class Importance:
     loss : (d,) rise of the error.
     error : (d,) its standard deviation over the repetitions.
     measure : the error, "RMSE" or "log loss".
+    seen : whether the model was fitted to the rows that were shuffled.
     """
 
     names: list[str]
     loss: np.ndarray
     error: np.ndarray
     measure: str
+    seen: bool
+
+    @property
+    def meaning(self) -> str:
+        """What was measured, and on which rows."""
+        where = (
+            "rows that the model was fitted to; rows held out may rank them otherwise"
+            if self.seen
+            else ("rows that the model had not seen")
+        )
+        return f"How much worse the predictions become ({self.measure}) when a column's cells are shuffled, on {where}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +81,8 @@ class Dependence:
 def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: int = 5, seed: int = 0) -> Importance:
     """Shuffle each column in turn and see how much worse the fitted pipeline predicts.
 
+    After a cross-validation the rows of each fold are shuffled for the model that was fitted without them.
+
     Parameters
     ----------
     pipeline : as `relvec.app.tables.pipelines.fit_table` makes it
@@ -92,13 +106,21 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
     ['phase', 'other']
     """
     n = len(evaluation.observed)
-    rows = np.arange(n) if n <= ROWS else np.sort(np.random.default_rng(seed).choice(n, ROWS, replace=False))
+    drawn = np.zeros(n, dtype=bool)
+    drawn[np.arange(n) if n <= ROWS else np.random.default_rng(seed).choice(n, ROWS, replace=False)] = True
     names = [column.name for column in pipeline["columns"].inputs()]
-    frame, y = evaluation.table.frame[names].iloc[rows], evaluation.observed[rows]
-    found = permutation_importance(pipeline, frame, y, scoring=negative_error, n_repeats=repeats, random_state=seed)
-    order = np.argsort(-found.importances_mean, kind="stable")
-    losses, errors = found.importances_mean[order], found.importances_std[order]
-    return Importance([names[i] for i in order], losses, errors, measure_of(pipeline))
+    rises = np.zeros((len(names), repeats))
+    for model, places in evaluation.models:
+        rows = np.sort(places[drawn[places]])
+        if len(rows) > 1:  # a single row is not shuffled
+            frame, y = evaluation.table.frame[names].iloc[rows], evaluation.observed[rows]
+            found = permutation_importance(
+                model, frame, y, scoring=negative_error, n_repeats=repeats, random_state=seed
+            )
+            rises += found.importances * len(rows) / drawn.sum()
+    order = np.argsort(-rises.mean(axis=1), kind="stable")
+    names = [names[i] for i in order]
+    return Importance(names, rises.mean(axis=1)[order], rises.std(axis=1)[order], measure_of(pipeline), evaluation.seen)
 
 
 def measure_of(pipeline: Pipeline) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from relvec.app.tables.cells import (
     CLOCK,
+    MIXED,
     NumberStyle,
     describe_signs,
     describe_strays,
@@ -25,7 +26,7 @@ from relvec.app.tables.cells import (
 )
 from relvec.app.tables.columns import DAYS_PER_YEAR, NO_VALUE, OTHER, Column
 from relvec.app.tables.dates import days_since_1970, find_date_formats, format_in_words, other_reading
-from relvec.app.tables.table import NESTED, Table, text_type
+from relvec.app.tables.table import NESTED, Table, TableError, text_type
 from relvec.app.tables.text import differ_in_case, list_names, plural
 
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ __all__ = ["describe"]
 
 BOOLEANS = (("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("off", "on"))
 CODE = r"0\d+"  # a number with leading zeros names something
-IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|key|index|no|nr)\.?)|.*[a-z](Id|ID)|column 1|Unnamed: \d+")
+IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|key|index|no|nr|obs|observation|case|row[\s_.-]?names?)\.?)|"
+                        r".*[a-z](Id|ID)|column 1|Unnamed: \d+")  # fmt: skip
 NAMES_THINGS = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|patient|subject|participant|customer|client|member|user|"
                           r"account|employee|student|person|household|invoice|transaction|ticket|serial|record|sample|"
-                          r"specimen|row)([\s_.-]?(id|no|nr|num|number|code))?\.?)|.*[a-z](Id|ID)")  # fmt: skip
+                          r"specimen|row)([\s_.-]?(id|no|nr|num|number|code))?\.?|(.*[\s_.-])?(case|obs)[\s_.-]?(id|no|nr|num|"
+                          r"number))|.*[a-z](Id|ID)")  # fmt: skip
+ZIP_CODE = re.compile(r"(?i:(.*[\s_.-])?(zip|zip[\s_.-]?code|postal[\s_.-]?code|postcode|post[\s_.-]?code|plz))")
 MAX_STRAY_SHARE = 0.1  # of the cells of a column of numbers or dates that are something else, and read as missing
 MIN_FLAGGED_SHARE = 0.05  # of missing cells, from which on a flag for them becomes an input of its own
 MAX_LEVELS = 20  # categories of a column; the rarer ones are joined
@@ -149,9 +153,11 @@ def _describe_column(column: _Cells, categorical: bool, use: bool) -> Column:
     if column.distinct == 0:
         return Column(name, "constant", "left out: every cell is missing")
     if column.distinct == 1 and column.n_missing < MIN_FLAGGED_SHARE * len(column.cells):
-        return Column(name, "constant", f"left out: every cell is {column.present.iloc[0]!r}")
+        return Column(name, "constant", f"left out: every cell is {_constant_in_words(column)}")
     if categorical or column.distinct == 1:
         return _category(column)
+    if ZIP_CODE.fullmatch(name) and not use:
+        return _zip_code(column)
     return (
         _number(column, rare=False, use=use)
         or _boolean(column)
@@ -159,6 +165,23 @@ def _describe_column(column: _Cells, categorical: bool, use: bool) -> Column:
         or _number(column, rare=True, use=use)
         or _text(column, use)
     )
+
+
+def _constant_in_words(column: _Cells) -> str:
+    """Return the value that every cell has; of numbers that are spelt in more than one way the plain one."""
+    values, strays = column.numbers
+    if strays.any() or (column.present.nunique() == 1 and not np.all(values == 0.0)):
+        return repr(column.present.iloc[0])
+    return f"{np.nanmax(values) + 0.0:g}"  # 0.0 and -0.0 are both 0
+
+
+def _zip_code(column: _Cells) -> Column:
+    """Describe codes of places: categories, also where they are written without leading zeros."""
+    use = f"numbers that name places; --use {column.name!r} reads them as they are"
+    if column.distinct == len(column.present) > 2:
+        return Column(column.name, "identifier", f"{COPIED}: a different one in every row, {use}")
+    found = _category(column)
+    return replace(found, note=f"{found.note}; {use}")
 
 
 def _number(column: _Cells, rare: bool, use: bool) -> Column | None:
@@ -172,9 +195,13 @@ def _number(column: _Cells, rare: bool, use: bool) -> Column | None:
     if not use and not strays.any() and (reason := _names_rows(column, values)):
         return Column(column.name, "identifier", f"{COPIED}: {reason}; --use {column.name!r} makes it an input")
     words, note = _read_strays(column, strays, "number")
+    signs = describe_signs(column.cells, style)
+    if column.strict and MIXED in signs:
+        raise TableError(f"{column.table.source}, column {column.name!r}: {signs}: write them alike, or leave --strict "
+                         "out")  # fmt: skip
     n_missing = int(np.isnan(values).sum())
     unit = "times as hours: 14:30 is 14.5" if style.unit == CLOCK else f"in {style.unit}" if style.unit else ""
-    notes = [unit, "with decimal commas" if style.decimal_comma else "", describe_signs(column.cells, style), note,
+    notes = [unit, "with decimal commas" if style.decimal_comma else "", signs, note,
              _suspect_nines(values), column.describe_filling(n_missing)]  # fmt: skip
     kind = "boolean" if column.cells.dtype == bool else "number"
     return Column(column.name, kind, "; ".join(filter(None, notes)), parts=column.flags(n_missing), missing=words,
@@ -273,18 +300,20 @@ def _text(column: _Cells, use: bool) -> Column:
     numbers = 1 - column.numbers[1].sum() / len(present)
     if numbers >= 0.5 and distinct > MAX_LEVELS and not _has_codes(column, ""):
         return Column(name, "text", f"left out: only {numbers:.0%} of the cells are numbers; name the other values "
-                      "with --missing to use them")  # fmt: skip
-    if distinct == len(present) > 2 and present.str.len().max() <= MAX_IDENTIFIER_LENGTH:
-        return Column(name, "identifier", f"{COPIED}: a different text in every row")
-    if not use and NAMES_THINGS.fullmatch(name) and distinct > MAX_LEVELS:
-        return Column(name, "identifier", f"{COPIED}: {distinct:,} texts that name something; --use {name!r} makes it "
-                      "a category")  # fmt: skip
+                      f"with --missing to use them, or give --categorical {name!r}")  # fmt: skip
     if distinct > MAX_LEVELS and (units := mixed_units(column.cells)):
         return Column(name, "text", f"left out: numbers with different units ({list_names(units)}): write them in one, "
-                      "or as numbers alone")  # fmt: skip
+                      f"or as numbers alone, or give --categorical {name!r}")  # fmt: skip
+    if use:
+        return _category(column)
+    keep = f"--use {name!r} makes it a category"
+    if distinct == len(present) > 2 and present.str.len().max() <= MAX_IDENTIFIER_LENGTH:
+        return Column(name, "identifier", f"{COPIED}: a different text in every row; {keep}")
+    if NAMES_THINGS.fullmatch(name) and distinct > MAX_LEVELS:
+        return Column(name, "identifier", f"{COPIED}: {distinct:,} texts that name something; {keep}")
     if (distinct > MIN_TEXTS and distinct > len(present) / 2) or distinct == len(present) > 2:
         return Column(name, "text", f"left out: {distinct:,} different texts in {len(present):,} rows are too many "
-                      "for categories")  # fmt: skip
+                      f"for categories; {keep} all the same")  # fmt: skip
     return _category(column)
 
 

@@ -6,13 +6,15 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 MAX_LISTED_NAMES = 12
 MAX_DIGITS = 5  # of a value, however small its error
+ROUNDING = 1e-12  # of a value: a smaller error comes from the order of sums
+SMALL_ERROR = 1e-4  # a smaller one has a row of zeros before its first digit
 LONG_NUMBER = re.compile(r"[+-]?\d+\.\d{8,}(e[+-]?\d+)?")  # a computed number, as text in a file
 
 
@@ -66,8 +68,16 @@ def format_with_error(value: float, error: float) -> str:
 
     >>> format_with_error(12537.2, 2391.0), format_with_error(0.9562, 0.0203), format_with_error(3.0, 0.0)
     ('12,500 ± 2,400', '0.956 ± 0.020', '3 ± 0')
+
+    An error that rounding alone makes is none, and a small one is written with a power of ten.
+
+    >>> format_with_error(2.3139, 4.4e-16), format_with_error(7.5658189, 1.4e-6)
+    ('2.3139 ± 0', '7.5658 ± 1.4e-06')
     """
-    return f"{format_to_error(value, error)} ± {format_to_error(error, error)}"
+    if error < ROUNDING * abs(value):
+        return f"{format_to_error(value, error)} ± 0"
+    shown = f"{error:.2g}" if 0.0 < error < SMALL_ERROR else format_to_error(error, error)
+    return f"{format_to_error(value, error)} ± {shown}"
 
 
 def format_range(low: float, high: float, error: float) -> str:
@@ -95,6 +105,19 @@ def format_to_error(value: float, error: float) -> str:
     if value != 0.0:
         digits = min(digits, MAX_DIGITS - 1 - math.floor(math.log10(abs(value))))
     return f"{round(value, digits):,.{max(digits, 0)}f}"
+
+
+def whole_percents(shares: Sequence[float]) -> list[int]:
+    """Round shares to whole percents with the sum that they have; the largest remainders are rounded up.
+
+    >>> whole_percents([1 / 3, 1 / 3, 1 / 3]), whole_percents([0.125, 0.125, 0.75])
+    ([34, 33, 33], [13, 12, 75])
+    """
+    percents = 100.0 * np.asarray(shares, dtype=float)
+    whole = np.floor(percents + ROUNDING * 100.0).astype(int)
+    up = np.argsort(whole - percents, kind="stable")[: max(0, round(float(percents.sum())) - int(whole.sum()))]
+    whole[up] += 1
+    return whole.tolist()
 
 
 def plural(count: int, noun: str) -> str:
