@@ -18,15 +18,15 @@ class RelevanceVectorRegressor(MachineRegressor):
     ----------
     kernel : str, Kernel, callable or None, default "auto"
         With "auto" a process learns widths on few rows; kernels of several such widths, the columns of X and a constant
-        are the candidates, and held-out rows choose how many are kept and set the error bars. That needs
-        dense rows in memory and `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and
-        `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian", "laplace", "cauchy",
-        "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of
-        `relvec.kernels`, any ``callable(X, Z) -> (n, m)``, or None.
-    width : float, array-like (n_features,), or "auto" (default), "learn", "learn-per-feature", "scale", "grvm", \
-"grvm-per-feature"
+        are the candidates, and held-out rows choose how many are kept and set the error bars. That needs dense rows in
+        memory and `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and `share_alpha` as they
+        come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian", "laplace", "cauchy", "log_distance",
+        "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`,
+        a ``callable(X, Z) -> (n, m)``, or None.
+    width : float, array-like (n_features,) or a word, default "auto"
         Width r of a named kernel, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and "learn-per-feature"
-        maximise the evidence, "grvm" that over weights and centres; "scale" is r^2 = n_features * X.var(); "auto" is
+        maximise the evidence of all functions with one precision a kernel, not that of the sparse model found after;
+        "grvm" and "grvm-per-feature" that over weights and centres. "scale" is r^2 = n_features * X.var(); "auto" is
         "learn-per-feature" up to 32 features, "scale" beyond and for counts.
     centres : {"data", "move", "grvm"}, default "data"
         Where kernels sit: on training rows, moved in their box, or moved as in GRVM's section 4.
@@ -37,25 +37,25 @@ class RelevanceVectorRegressor(MachineRegressor):
     solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
         How the evidence is maximised. `Sequential` has the prior over sets of functions, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
-        "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts whose rate has the sum of
-        functions as its logarithm (Laplace's approximation).
+        "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts, of which the sum of
+        functions is the log rate (Laplace's approximation).
     predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
         "rvm" is T01 eq. (21)-(22), sure of itself away from the data; "augmented" is RVM* (RQ05), which keeps the
-        training rows. "auto" has error bars set by held-out rows with ``kernel="auto"``, and is "rvm" elsewhere.
+        training rows; "auto" is "rvm", its error bars set by held-out rows where ``kernel="auto"``.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
-        Nats that no single move gains any more. None: 1e-4, and 0.3 where a model has more than 300 functions.
+        A fit ends when no single move gains more nats. None: 1e-4, and 0.3 for more than 300 functions.
     max_functions : int, optional
         Most functions, not counting the constant (see `relvec.relevance_path`).
     share_alpha : bool, default False
-        Whether outputs share precisions (M-SBL): a function is in the models of all or of none.
+        Whether outputs share precisions, and so functions (M-SBL).
     warm_start : bool, default False
         Whether `fit` starts from the functions, precisions and widths of the last fit.
     memory_limit : float or str, default "4GB"
         Bytes, or such as "500MB", for a fit besides its data.
     time_limit : float, optional
-        Seconds for the fit, which then returns its best model and warns.
+        Seconds, after which the fit returns its best model and warns.
     random_state : int, RandomState or None
         Seed of random centres, of ``select="random"`` and of restarts beyond the third.
     verbose : None, bool or int, default None
@@ -70,21 +70,21 @@ class RelevanceVectorRegressor(MachineRegressor):
     basis_, atoms_ : the m functions kept (kernels, further basis, constant), and their names.
     relevance_, relevance_vectors_ : (r,) training rows that kernels sit on, ascending, none where centres moved, and
         (r, n_features) their values, absent for ``kernel="precomputed"``.
-    centres_ : (p, n_features) where the kernels sit; as the two above, absent where columns of X are all candidates.
+    centres_ : (p, n_features) where the kernels sit; as the two above, absent where only columns of X are candidates.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
     noise_variance_ : variance of the noise; absent for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
-    certificate_ : nats that the best single move still offered; inf where that was not established.
-    status_, n_iter_ : how the fit ended ("converged", "held_out" or a warning's name); steps of learning and search.
-    history_ : structured array, a row a step of the search: action, atom (number in the dictionary), row (that the atom
-        sits on, or -1), gain, objective, size, noise_variance; absent where held-out rows chose.
-    kernel_, width_, width_rule_ : the kernel, its widths and the rule that gave them; absent for kernels without.
+    certificate_ : nats that the best single move still offered; inf where not established. Other maxima may be higher.
+    status_, n_iter_ : how the fit ended ("converged": no single move gains `tol`; "held_out"; a warning's name); steps.
+    history_ : structured array of the search's steps: action, atom (number in the dictionary), row (it sits on, or -1),
+        gain, objective, size, noise_variance; absent where held-out rows chose.
+    kernel_, width_, width_rule_ : the kernel, its widths and their rule; absent for kernels without.
     feature_relevance_ : (n_features,) var(x_k) / width_k^2 as shares; `feature_importances_` are their roots.
-    choice_ : what held-out rows said of each size (`relvec.estimators.sparse.SparseChoice`); only where they chose.
+    choice_ : what held-out rows said of each size (`relvec.estimators.sparse.SparseChoice`), where they chose.
     tuning_, placement_ : only where widths were learned, and where centres moved: how.
     coef_ : (n_features,) slopes; only for a linear model.
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
-    degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
+    degrees_of_freedom_, outliers_ : of Student-t noise; rows that count little.
     n_candidates_ : functions that were candidates.
     loss_nats_ : density lost, nats a row; only for what `GPRegressor.distill` returns.
     compression_ : how rows were compressed; only where they were.

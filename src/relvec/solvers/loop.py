@@ -28,7 +28,7 @@ _PROGRESS_STEPS, _MAX_PROGRESS = 5, 0.95  # steps whose gains tell how far a sea
 class Status(Enum):
     """How a fit ended. The value is the message a user sees."""
 
-    CONVERGED = "no single move gains more than tol"
+    CONVERGED = "no single move gains more than tol; another local maximum may have more evidence"
     STOPPED = "TF03's stopping rule was met; a move that gains more than tol may remain"
     NOISE_FLOOR = (
         "the noise variance ran to its floor: the targets carry no visible noise or the basis can interpolate them. "
