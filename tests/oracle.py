@@ -727,3 +727,41 @@ def mp_laplace_gradient_log_alpha(Phi, t, alpha, likelihood, dps=40, weights=Non
             return mp_laplace_evidence(Phi, t, precisions, likelihood, dps, weights, start)
 
         return np.array([_mp_central(f, theta, i, h) for i in range(len(theta))], dtype=float).reshape(alpha.shape)
+
+
+# ---------------------------------------------------------------- TF03's appendix: rank-one updates
+# S, Q (M,) belong to every atom of the dictionary; ``cross`` (k, M) is beta Phi_a' Phi.
+
+
+def update_add(Sigma, mu, S, Q, cross, own, i, alpha_i):
+    """TF03 A.2: add atom i with precision alpha_i. ``own`` (M,) is beta phi_i' Phi."""
+    Sigma_ii = 1.0 / (alpha_i + S[i])
+    mu_i = Sigma_ii * Q[i]
+    v = Sigma @ cross[:, i]  # beta Sigma Phi' phi_i
+    projected = own - v @ cross  # beta phi_m' e_i
+    k = len(mu)
+    bigger = np.empty((k + 1, k + 1))
+    bigger[:k, :k] = Sigma + Sigma_ii * np.outer(v, v)
+    bigger[:k, k] = bigger[k, :k] = -Sigma_ii * v
+    bigger[k, k] = Sigma_ii
+    return bigger, np.append(mu - mu_i * v, mu_i), S - Sigma_ii * projected**2, Q - mu_i * projected
+
+
+def update_reestimate(Sigma, mu, S, Q, cross, j, alpha_old, alpha_new):
+    """TF03 A.3: move the precision of the j-th atom of the model."""
+    change = alpha_new - alpha_old
+    kappa = change / (1.0 + Sigma[j, j] * change)  # (Sigma_jj + 1 / change)^-1, and 0 for no change
+    column = Sigma[:, j].copy()
+    projected = column @ cross
+    return (Sigma - kappa * np.outer(column, column), mu - kappa * mu[j] * column, S + kappa * projected**2,
+            Q + kappa * mu[j] * projected)  # fmt: skip
+
+
+def update_delete(Sigma, mu, S, Q, cross, j):
+    """TF03 A.4: delete the j-th atom of the model."""
+    column = Sigma[:, j].copy()
+    projected = column @ cross
+    keep = np.arange(len(mu)) != j
+    smaller = Sigma - np.outer(column, column) / column[j]
+    return (smaller[np.ix_(keep, keep)], (mu - (mu[j] / column[j]) * column)[keep], S + projected**2 / column[j],
+            Q + (mu[j] / column[j]) * projected)  # fmt: skip

@@ -80,6 +80,7 @@ TESTS = {
     "solvers/loop.py": [SEQUENTIAL, *SOLVERS, PROGRESS],
     "solvers/fixed_point.py": SOLVERS,
     "solvers/gaussian/textbook.py": [TEXTBOOK, *SOLVERS],
+    "solvers/laplace/solve.py": [TEXTBOOK, *LAPLACE],
     "solvers/laplace/problem.py": LAPLACE,
     "solvers/laplace/fixed_point.py": LAPLACE,
     "solvers/laplace/scan.py": LAPLACE,

@@ -35,7 +35,7 @@ class Sequential:
         First atom: the largest normalised projection of the target, or the bias (TF03 4.1).
     select : {"batch", "gain", "random", "order"}
         "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a
-        time as in TF03 4.2, in a regression with the update formulas of its appendix: the one of largest gain, a random
+        time as in TF03 4.2: the one of largest gain, a random
         atom's, or the atoms in order. Unless ``stop="tf03"`` the moves of "batch" follow.
     batch : int, optional
         Maximum number of atoms added per scan. By default a regression adds one at a time at first, so that it does not

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
 
 from relvec.solvers.fixed_point import EM, MacKay
+from relvec.solvers.gaussian.textbook import TextbookModel, take_step
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.search import begin
-from relvec.solvers.laplace.textbook import textbook_step
+from relvec.solvers.laplace.scan import Scan, scan
+from relvec.solvers.laplace.search import ModelInSearch, begin
 from relvec.solvers.loop import Result, iterate
 from relvec.solvers.sequential import Search, Sequential
 
@@ -45,4 +49,36 @@ def laplace_solver(solver, problem: LaplaceProblem) -> Search | LaplaceFixedPoin
             f"select={solver.select!r} is TF03's search, in which every weight has its own precision: leave "
             "share_alpha at False, or select at 'batch'"
         )
-    return Search(replace(solver, batch=1), begin, textbook_step)
+    return Search(replace(solver, batch=1), begin, partial(take_step, LaplaceView))
+
+
+class LaplaceView(TextbookModel):
+    """A model of classes or counts for the steps of TF03, with the s and q of the problem linearised at the mode."""
+
+    exact = False
+
+    def statistics(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        found, active = self._scan, self.search.active
+        s, q = (np.concatenate([getattr(one, name) for one in found.classes]) for name in "SQ")
+        may = found.outside.ravel() & (s > 0.0)
+        s[active], q[active] = self.search.posterior.sparsity_quality()
+        may[active] = True
+        return s, q, may
+
+    @cached_property
+    def _scan(self) -> Scan:
+        return scan(self.search.model)
+
+    def rank(self) -> np.ndarray:
+        return self.problem.rank(np.arange(self.problem.n_units))
+
+    def put(self, unit: int, alpha: float) -> LaplaceView:
+        model, units = self.search.model, np.array([unit])
+        here = model.active == unit
+        if np.isinf(alpha):
+            moved = model.drop(here)
+        elif here.any():
+            moved = model.at(np.where(here, alpha, model.alpha), model.fit.mean)
+        else:
+            moved = model.add(units, np.array([alpha]), self._scan.start(model, units))
+        return LaplaceView(self.problem, ModelInSearch(replace(moved, atom=unit), self.problem))
