@@ -138,6 +138,13 @@ def test_a_bar_is_drawn_of_a_long_fit_on_a_terminal(monkeypatch, verbose, stream
     assert sys.stderr.getvalue().count("searching: step 2") <= 1, "one bar, whatever is inside"
 
 
+def test_without_a_terminal_no_step_is_told(monkeypatch):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress.show_progress(None):
+        assert not progress.is_watched()
+
+
 def test_without_tqdm_nothing_is_drawn(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     monkeypatch.setattr(sys, "stderr", Terminal())

@@ -207,6 +207,20 @@ def test_a_search_that_is_interrupted_says_so(monkeypatch):
         assert search(Sequential(), problem, 10_000).status is Status.INTERRUPTED
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_certificate_that_has_all_digits_is_not_made_again(seed, monkeypatch):
+    problem = sinc(N=60, seed=seed)
+    factors = module.with_orthogonal_factors
+    monkeypatch.setattr(module, "with_orthogonal_factors", None)
+    result = search(Sequential(), problem, 1000)
+    p = result.state.posterior
+    again = replace(problem, start=Start(result.state.active, p.alpha, p.beta))
+    exact = factors(Sequential(restarts=0), again, 1000)
+    assert result.status is exact.status is Status.CONVERGED and exact.n_iter <= 3
+    assert result.state.objective == pytest.approx(exact.state.objective, abs=1e-7)
+    assert result.state.largest_gain == pytest.approx(exact.state.largest_gain, abs=1e-7)
+
+
 def test_a_certificate_that_lacks_digits_is_made_again(monkeypatch):
     asked, factors = [], module.with_orthogonal_factors
     monkeypatch.setattr(module, "with_orthogonal_factors", lambda *given: asked.append(given) or factors(*given))

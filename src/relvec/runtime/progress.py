@@ -265,8 +265,13 @@ def _draw_bar() -> Iterator[None]:
         yield
         return
     with tqdm(total=1.0, delay=_SECONDS_BEFORE_SHOWN, disable=None, leave=False, bar_format="|{bar:16}| {desc}") as bar:
+        if bar.disable:  # no terminal: no step is told to anybody
+            yield
+            return
 
         def draw(progress: Progress) -> None:
+            if progress.elapsed < _SECONDS_BEFORE_SHOWN:
+                return
             bar.set_description_str(str(progress), refresh=False)
             bar.update(max(progress.overall - bar.n, 0.0) if math.isfinite(progress.overall) else 0.0)
 

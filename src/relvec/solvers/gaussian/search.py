@@ -1,7 +1,8 @@
 """The search of a Gaussian problem in memory: one call of the native engine, and more digits where it has too few.
 
 The engine works with inner products of columns, which have half the digits of the columns. Where the noise is so small,
-or columns so nearly dependent, that this shows, the search goes on with orthogonal factors (`GaussianModel`).
+or columns so nearly dependent, that this shows, the search goes on with orthogonal factors (`GaussianModel`): where the
+engine is not sure of its certificate, or its evidence is not that of the columns themselves.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from relvec.solvers.loop import (
     State,
     Status,
     Step,
+    at_noise_floor,
     iterate,
     log_steps,
     progress_fraction,
@@ -29,6 +31,7 @@ from relvec.solvers.loop import (
 from relvec.solvers.sequential import Search, Sequential
 
 _MOST = 2**30  # of numbers that the engine counts to
+_MAX_ERROR = 0.01  # of the tolerance, by which the engine's evidence may be off
 _STATUS = {"late": Status.TIME_LIMIT, "stopped": Status.INTERRUPTED, "max_steps": Status.MAX_ITER}
 
 
@@ -43,7 +46,7 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     left = problem.clock.left()
     limit = -1.0 if left == np.inf else max(left, 0.0)
     start = _start(solver, problem)
-    ended, active, alpha, beta, objective, _, _, steps = engine.search(
+    ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
         problem,
         (start.active, start.alpha, start.beta),
         min(solver.restarts, _MOST),
@@ -64,18 +67,22 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     history = _history(steps)
     if verbose:
         log_steps(history)
-    if ended == "done":  # a Gram matrix has half the digits: the certificate is that of orthogonal factors
-        again = replace(problem, start=Start(active, alpha, beta))
-        rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
-        shift = rest.history[0].objective - history[-1].objective
-        history = [replace(step, objective=step.objective + shift) for step in history]  # the rounding of the way there
-        return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
     p = gaussian(
         problem.design.columns(active), problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta
     )
-    report(len(active), objective, 1.0)
-    state = State(active, p, problem.objective(active, p), done=False, largest_gain=np.inf)
-    return Result(state, _STATUS[ended], history, len(history) - 1)
+    exact, tol = problem.objective(active, p), problem.tolerance(len(active))
+    if ended == "done":
+        shift = exact - objective  # the rounding of the way there
+        history = [replace(step, objective=step.objective + shift) for step in history]
+        if not (sure and largest <= tol and abs(shift) <= _MAX_ERROR * tol and problem.start is None):
+            again = replace(problem, start=Start(active, alpha, beta))
+            rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
+            return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
+    report(len(active), p.log_evidence, 1.0)
+    if ended != "done":
+        return Result(State(active, p, exact, largest_gain=np.inf), _STATUS[ended], history, len(history) - 1)
+    status = Status.NOISE_FLOOR if at_noise_floor(problem, beta) else Status.CONVERGED
+    return Result(State(active, p, exact, done=True, largest_gain=largest), status, history, len(history) - 1)
 
 
 def with_orthogonal_factors(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
