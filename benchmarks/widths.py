@@ -30,8 +30,8 @@ from sklearn.datasets import make_friedman1
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR
+from relvec.hyperparameters.interleaving import Interleaved
 from relvec.solvers import Sequential
-from reproduction._interleave import fit_interleaved
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.5, 4.0)  # of the scale, tried by cross-validation
 WORDS = ("scale", "5-fold", "learn", "learn-per-feature")
@@ -139,7 +139,7 @@ def compare(names: list[str], draws: int, words: list[str]) -> None:
 
 def interleaved(X, y, eta_steps: int) -> np.ndarray:
     """Widths (d,) where T01 C's interleaving ends, from the scale's."""
-    return np.asarray(fit_interleaved(X, y, eta_steps).kernel.width)
+    return RVR(width=Interleaved(eta_steps), solver="mackay").fit(X, y).width_
 
 
 def baseline(draws: int) -> None:

@@ -16,13 +16,13 @@ from sklearn.base import clone
 from relvec import RVR, GPRegressor
 from relvec.basis import KernelBasis
 from relvec.estimators.gaussian import augment
+from relvec.hyperparameters.interleaving import Interleaved
 from relvec.inference.evidence import gaussian
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.kernels import Gaussian, Kernel, LogDistance
 from relvec.plot import LINE, VECTOR, new_figure
 from reproduction._experiment import Context, Experiment, Outcome, Published, stacked
 from reproduction._gp import ExactGP, fit_gp
-from reproduction._interleave import WIDTH_STEPS, fit_interleaved
 from reproduction._priors import sample_functions
 
 # Tables 1 and 2 --------------------------------------------------------------------------------------------------
@@ -91,11 +91,10 @@ def refitted(star: RVR, X: np.ndarray, y: np.ndarray) -> AugmentedPredictor:
 def interleaved_rvm(rows: tuple[np.ndarray, ...], unit: float, start: float = 1.0) -> dict[str, float]:
     """The losses of RVM and RVM* on one partition by T01 Appendix C, for targets times ``unit``."""
     X, y, X_test, y_test = rows
-    star = fit_interleaved(X, y, start=start)
-    values: dict[str, float] = {"vectors": int(np.sum(star.model.basis.rows >= 0))}
-    for name, model in (("RVM", star.model), ("RVM*", star)):
-        mean, variance = model.moments(X_test, True, True)
-        values |= loss_values(name, losses(y_test, mean, np.sqrt(variance)), unit)
+    rvm = RVR(width=Interleaved(start=start), solver="mackay").fit(X, y)
+    values: dict[str, float] = {"vectors": len(rvm.relevance_)}
+    for name, model in (("RVM", rvm), ("RVM*", as_fitted(rvm, Augmented(), X, y))):
+        values |= loss_values(name, losses(y_test, *model.predict(X_test, return_std=True)), unit)
     return values
 
 
@@ -396,8 +395,8 @@ def _interleaved(title: str, published: dict[str, Published], of: str, draw: Any
         run=partial(interleaved, of, draw),
         assumptions=(
             f"the partitions of {of}, and what is assumed there of targets and features",
-            f"T01 Appendix C, which the paper names: {WIDTH_STEPS} steps on the scales after each update of the "
-            "precisions (T01: 1 to 5), from sqrt(d) standard deviations of each feature",
+            f"T01 Appendix C, which the paper names: width='interleaved', {Interleaved().steps} steps on scales after "
+            "each update of the precisions (T01: 1 to 5), from sqrt(d) standard deviations of each feature",
         ),
         data=(draw.__name__,),
         **costs,

@@ -685,6 +685,7 @@ def test_every_class_inside_a_model_can_be_stored():
         {"width": "learn"},
         {"width": 1.0, "predictive": Augmented(2.0)},
         {"width": "grvm"},
+        {"width": "interleaved", "solver": "mackay"},
         {"width": 1.0, "centres": "move"},
         {"width": 1.0, "solver": solvers.EM(hyperprior=GammaPrior(1e-6, 1e-6))},
         {"kernel": None, "basis": ["quadratic", kernels.Cauchy(1.0)]},

@@ -17,6 +17,7 @@ from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters import widths as tune
+from relvec.hyperparameters.interleaving import Interleaved, evidence_and_gradient, interleave
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import GaussianTarget, LaplaceTarget
 from relvec.hyperparameters.widths import WidthProblem, tune_widths
@@ -27,7 +28,6 @@ from relvec.kernels import Polynomial as PolynomialKernel
 from relvec.runtime.clock import Clock
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
-from reproduction._interleave import evidence_and_gradient, interleave
 
 KERNELS = {
     "gaussian": Gaussian(width=(1.3, 0.8)),
@@ -358,12 +358,40 @@ class TestInterleaving:
         X, y = friedman(3, 80)
         basis = bound(Gaussian(width="learn-per-feature"), X)
         setting = gaussian_setting(X, y)(basis)
-        plain, models = interleave(basis, setting, width_steps=2)
+        found = interleave(basis, setting, Interleaved(steps=2))
+        plain, models = found.basis, found.models
         assert len(models[0].active) < 60
         still = replace(setting, free=np.zeros(len(basis.theta), bool))
         there = tied.climb_evidence(Columns.of(plain, np.arange(plain.n_atoms)), plain.theta, still)
         learned = tune_widths(basis, setting)
         assert max(trial.log_evidence for trial in learned.tuning.trials) > there.value + 1.0
+
+    def test_a_machine_is_the_fixed_point_where_it_ends(self):
+        """Widths, precisions and noise are those of the module; T01 eq. (16) and (18) then hold at these widths."""
+        X, y = friedman(5, 60)
+        model = RVR(width=Interleaved(steps=1, start=2.0), solver="mackay").fit(X[:, :3], y)
+        basis = bound(Gaussian(width="learn-per-feature"), X[:, :3])
+        found = interleave(basis, gaussian_setting(X[:, :3], y)(basis), Interleaved(steps=1, start=2.0))
+        assert_allclose(model.width_, np.exp(found.basis.theta), rtol=1e-9)
+        assert model.width_rule_ == "interleaved" and model.tuning_.size[-1] == len(found.models[0].active)
+        kept = np.isin(model.relevance_, found.basis.rows[found.models[0].active])
+        assert kept.mean() > 0.7 and model.status_ == "converged"  # deleted ones may come back, T01 B.1
+        Phi, alpha, beta = model.basis_(X[:, :3]), model.alpha_, 1.0 / model.noise_variance_
+        moved = oracle.mackay_step(Phi, y, alpha, beta)
+        assert oracle.log_evidence(Phi, y, *moved) == pytest.approx(model.log_marginal_likelihood_, abs=1e-3)
+
+    @pytest.mark.parametrize("width", ["interleaved", Interleaved()])
+    def test_is_for_the_update_it_interleaves(self, width):
+        X, y = friedman(5, 20)
+        for model, t in ((RVR(width=width), y), (RVC(width=width, solver="mackay"), y > y.mean())):
+            with pytest.raises(ValueError, match="give solver='mackay'"):
+                model.fit(X, t)
+
+    def test_says_what_it_needs(self):
+        with pytest.raises(ValueError, match="steps must be"):
+            Interleaved(steps=0)
+        with pytest.raises(ValueError, match="start must be"):
+            Interleaved(start=-1.0)
 
 
 class TestTied:

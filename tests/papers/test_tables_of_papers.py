@@ -27,7 +27,6 @@ from reproduction import (
     select,
     tf03,
 )
-from reproduction._interleave import fit_interleaved
 from reproduction._store import Part, Store
 
 
@@ -400,7 +399,7 @@ def test_a_table_by_scales_and_precisions_in_turn():
     x, y = curve(60)
     rows = x[::2], y[::2], x[1::2], y[1::2]
     found = rq05.interleaved("name", lambda context: ([rows], 0.5), Context("name", 1)).values
-    star = fit_interleaved(*rows[:2])
+    star = RVR(width="interleaved", solver="mackay", predictive="augmented").fit(*rows[:2]).fitted_.predictors[0]
     assert found["vectors"] == np.sum(star.model.basis.rows >= 0) > 1
     # the RVM is the posterior of its own functions, precisions and noise
     Phi, Z = star.model.columns(rows[0]), star.model.columns(rows[2])

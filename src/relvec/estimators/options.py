@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, is_inputs
 from relvec.gaussian_process import Scale
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.hyperparameters.interleaving import Interleaved
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.kernels import as_kernel, has_width
@@ -195,6 +196,13 @@ class MachineOptions(FitOptions):
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     @property
+    def interleaved(self) -> Interleaved | None:
+        """How widths and precisions are learned in turn, T01 Appendix C; None where they are not."""
+        if is_word(self.width, "interleaved"):
+            return Interleaved()
+        return self.width if isinstance(self.width, Interleaved) else None
+
+    @property
     def tuning_clock(self) -> Clock:
         """The clock of learning widths or moving centres that begins now."""
         return self.clock.part(TUNING_TIME_SHARE)
@@ -215,6 +223,8 @@ class MachineOptions(FitOptions):
         """The rule that ``width`` stands for, a word; "given" for numbers, None without a kernel given by name."""
         if not (isinstance(self.kernel, str) and has_width(self.kernel)):
             return None
+        if self.interleaved is not None:
+            return "interleaved"
         if not isinstance(self.width, str):
             return "given"
         if self.width != "auto":
@@ -223,6 +233,8 @@ class MachineOptions(FitOptions):
 
     def _kernel_width(self, n_features: int) -> Any:
         """The width to give the kernel: numbers, or the word that it resolves by itself."""
+        if self.interleaved is not None:
+            return "learn-per-feature"
         if not isinstance(self.width, str):
             return self.width
         rule = self.width_rule(n_features) or ("scale" if self.width == "auto" else self.width)
@@ -250,6 +262,11 @@ class MachineOptions(FitOptions):
             raise ValueError(f"centres must be 'data', 'move' or 'grvm', got {self.centres!r}")
         if self.centres != "data" and self.precomputed:
             raise ValueError("centres that move need the kernel as a function of them, not kernel='precomputed'")
+        if self.interleaved is not None and (not self.learns_widths or not isinstance(self.solver, MacKay)):
+            raise ValueError(
+                "widths and precisions in turn (T01 Appendix C) are for Gaussian noise and end in the fixed point of "
+                "T01 eq. (16): with width='interleaved' give solver='mackay', and neither classes nor counts"
+            )
         unsaid = isinstance(self.width, str) and self.width in ("auto", "scale")
         if (self.precomputed or self.kernel is None) and not unsaid:
             raise ValueError(f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'auto'")

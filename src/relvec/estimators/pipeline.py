@@ -18,6 +18,7 @@ from relvec.estimators.options import GRVM_WIDTHS, MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import Sample, Source, machine_rows
 from relvec.hyperparameters import centres, grvm, grvm_widths
+from relvec.hyperparameters.interleaving import interleave
 from relvec.hyperparameters.widths import TunedBasis, WidthProblem, tune_widths
 
 
@@ -127,7 +128,7 @@ def fit(
     learned = learn_widths(search, basis, free) if free.any() and search.varies else None
     if learned is not None:
         basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
-    found = search.run(basis)
+    found = search.run(basis, None if learned is None else learned.models)
     if learned is not None and (again := search.without_interpolation(found, learned)) is not None:
         search = again
         found = search.run(basis)
@@ -149,6 +150,8 @@ def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
     setting = WidthProblem.of(sample.basis, sample.X, targets, free, options.tuning_clock, sample.rows)
+    if options.interleaved is not None:
+        return interleave(sample.basis, setting, options.interleaved)
     seed = options.width_seed()
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
         choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths

@@ -26,8 +26,9 @@ class RelevanceVectorRegressor(MachineRegressor):
     width : float, array-like (n_features,) or a word, default "auto"
         Width r of a named kernel, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and "learn-per-feature"
         maximise the evidence of all functions with one precision a kernel, not that of the sparse model found after;
-        "grvm" and "grvm-per-feature" that over weights and centres. "scale" is r^2 = n_features * X.var(); "auto" is
-        "learn-per-feature" up to 32 features, "scale" beyond and for counts.
+        "grvm" and "grvm-per-feature" that over weights and centres; "interleaved" is T01 C, for ``solver="mackay"``.
+        "scale" is r^2 = n_features * X.var(); "auto" is "learn-per-feature" up to 32 features, "scale" beyond and for
+        counts.
     centres : {"data", "move", "grvm"}, default "data"
         Where kernels sit: on training rows, moved in their box, or moved as in GRVM's section 4.
     basis : Basis, str, callable, or list of these, optional

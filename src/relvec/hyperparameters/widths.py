@@ -146,8 +146,10 @@ class TunedBasis:
     """The basis with its parameters learned, and the way there."""
 
     basis: Basis
-    tuning: Any  # `Tuning`, or `relvec.hyperparameters.grvm_widths.WidthSearch`
+    # `Tuning`, `relvec.hyperparameters.grvm_widths.WidthSearch` or `relvec.hyperparameters.interleaving.Interleaving`
+    tuning: Any
     noises: np.ndarray | None = None  # noise variance of each target, of unit mean square, where all rows were seen
+    models: list | None = None  # of each target, to start the search from; None for a search from nothing
 
 
 def tune_widths(

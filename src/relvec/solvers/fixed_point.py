@@ -41,11 +41,14 @@ class _FixedPoint:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
 
     def init(self, problem: Problem) -> State:
-        """Every atom, with precisions so small that the data decide."""
-        active = np.flatnonzero(problem.design.scale > 0.0)
-        beta = 1.0 / (problem.noise_variance or problem.noise_start)
-        # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
-        alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
+        """The model to start from, or every atom, with precisions so small that the data decide."""
+        if problem.start is not None and problem.prior_b is None:  # under a prior with b > 0 no other would join
+            active, alpha, beta = problem.start.active, problem.start.alpha, problem.start.beta
+        else:
+            active = np.flatnonzero(problem.design.scale > 0.0)
+            beta = 1.0 / (problem.noise_variance or problem.noise_start)
+            # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
+            alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
         if problem.prior_b is not None:  # at most the prior's own scale
             with np.errstate(divide="ignore", over="ignore"):  # a rate that vanished in these units
                 alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))

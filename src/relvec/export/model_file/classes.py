@@ -58,6 +58,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec.widths": {
         "relvec.hyperparameters.widths": ("Trial", "Tuning"),
         "relvec.hyperparameters.grvm_widths": ("WidthSearch", "WidthTrial"),
+        "relvec.hyperparameters.interleaving": ("Interleaved", "Interleaving"),
     },
     "relvec.centres": {"relvec.hyperparameters.grvm": ("Placement",), "relvec.hyperparameters.centres": ("Move",)},
     "relvec.tables": {"relvec.app.tables.columns": ("Column", "TableColumns")},
