@@ -27,7 +27,9 @@ class NewtonSettings:
     """When Newton's method has found a mode. Decrements are relative to the objective."""
 
     max_steps: int = 200
-    max_idle_steps: int = 5  # without progress: rounding, of weights of 1e12 say, hides the mode
+    max_idle_steps: int = 5  # of the compiled loops, without progress: rounding, of weights of 1e12 say, hides the mode
+    shortest: float = 1e-12  # of a whole step
+    longer: float = 8.0  # times the length of the step before, at most
     rough_decrement: float = 1e-9  # near the mode: values no longer distinguish steps, and full Newton steps converge
     exact_decrement: float = 1e-18
     # nats of log|U|: decrements that no longer halve end the way only where the curvature stands still too. At rows
@@ -166,28 +168,28 @@ class _Here:
 @np.errstate(over="ignore", invalid="ignore")  # far from the mode: such steps are shortened
 def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
     """Return the mode, from a point near or far, and the factor U of minus the Hessian there."""
-    last, bend, idle = np.inf, np.inf, 0
+    last, bend, length = np.inf, np.inf, 1.0
     for _ in range(NEWTON.max_steps):
-        U, value = rows.factor(point), point.value
+        U = rows.factor(point)
         if not len(point.v):
             break
         half = lapack.dtrtrs(U, rows.gradient(point), trans=1)[0]  # scipy's wrapper takes longer than the solution
         decrement = float(half @ half)
-        small = decrement < NEWTON.rough_decrement * max(1.0, abs(value))
+        small = decrement < NEWTON.rough_decrement * max(1.0, abs(point.value))
         before, bend = bend, half_log_det(U)
         still = decrement >= 0.5 * last and abs(bend - before) < NEWTON.still_nats
-        if small and (decrement < NEWTON.exact_decrement * max(1.0, abs(value)) or still):
+        if small and (decrement < NEWTON.exact_decrement * max(1.0, abs(point.value)) or still):
             break
-        if idle == NEWTON.max_idle_steps:
-            break
-        last = decrement
-        step, length, v = lapack.dtrtrs(U, half)[0], 1.0, point.v
-        while True:
-            point = rows.at(v + length * step)
-            if small or point.value >= value + 1e-4 * length * decrement or length < 1e-12:
-                break
+        last, step = decrement, lapack.dtrtrs(U, half)[0]
+        # steps that had to be short stay so for some time
+        length = 1.0 if small else min(1.0, NEWTON.longer * length)
+        trial = rows.at(point.v + length * step)
+        while not (small or trial.value >= point.value + 1e-4 * length * decrement or length < NEWTON.shortest):
             length *= 0.5
-        idle += not (small or point.value > value)
+            trial = rows.at(point.v + length * step)
+        if not (small or trial.value > point.value):  # rounding, of weights of 1e12 say, hides the way on
+            break
+        point = trial
     return point, U
 
 

@@ -70,7 +70,9 @@ class _Edge:
             return False
         self.model.problem.budget.crossings += 1
         with np.errstate(divide="ignore"):
-            self.margin += max(PRECISIONS.edge_recoil * float(np.log(self.least / trial.trust)), 1e-15)
+            self.margin += max(
+                PRECISIONS.edge_recoil * float(np.log(self.least / max(trial.trust, np.finfo(float).tiny))), 1e-15
+            )
         return True
 
     def keep(self, system: NewtonSystem, step: np.ndarray, damping: float) -> np.ndarray:
