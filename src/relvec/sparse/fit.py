@@ -18,6 +18,7 @@ from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.linear import LinearPredictor
 from relvec.runtime.clock import Clock
+from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
@@ -31,6 +32,8 @@ from relvec.sparse.held_out import (
     make_problem,
     search_like,
 )
+
+_WIDTHS_SHARE = 0.3  # of the work that is reported
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,7 @@ def fit_sparse(
     steps = 0
     if basis is None:
         if learned is None:
-            learned, steps = learn_widths(rows, clock)
+            learned, steps = _learn_widths(rows, clock)
         candidates = dictionaries(learned, rows, X)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
     compared: list[tuple[Basis, np.ndarray, list[Level]]] = []
@@ -164,6 +167,14 @@ def fit_sparse(
         bars,
         reach,
     )
+
+
+def _learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
+    """Learn widths and tell how far that is: the first share of the search."""
+    own = clock.part(progress=lambda _, fraction: report(fraction=_WIDTHS_SHARE * fraction))
+    found = learn_widths(rows, own)
+    clock.take_over(own)
+    return found
 
 
 def _largest_gain(model: GaussianModel, price: float) -> float:
