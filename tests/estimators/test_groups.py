@@ -162,11 +162,12 @@ def test_probabilities_of_rows_of_new_groups_are_honest():
     loss = np.zeros(2)
     for seed in range(3):
         X, y, who = subjects(20, 10, seed)
+        X = X + np.random.default_rng(seed).normal(0.0, 0.3, X.shape)  # nothing but the groups tells of the subjects
         new_X, new_y, _ = subjects(300, 1, seed + 10)
         for i, groups in enumerate((None, who)):
             proba = GPClassifier().fit(X, y > 0, groups=groups).predict_proba(new_X)
             loss[i] -= np.log(proba[np.arange(300), (new_y > 0).astype(int)]).mean() / 3
-    assert loss[1] < loss[0] - 0.2
+    assert loss[1] < loss[0] - 0.1 and loss[1] < np.log(2.0) + 0.05
 
 
 def test_a_process_of_many_rows_holds_out_whole_groups(monkeypatch):

@@ -101,7 +101,7 @@ def refuse_work(monkeypatch):
     def work(*arguments, **options):
         raise AssertionError("the work has begun")
 
-    for place in ("fit.read_table", "predict.read_model", "report.read_model", "export.read_model"):
+    for place in ("fit.read_table", "predict.read_pipeline", "evaluate.read_pipeline", "export.read_pipeline"):
         monkeypatch.setattr(f"relvec.app.cli.{place}", work)
 
 

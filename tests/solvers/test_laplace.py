@@ -5,7 +5,7 @@ import pytest
 
 import golden
 import oracle
-from relvec import RVR
+from relvec import RVC, RVR
 from relvec.design import DenseDesign
 from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
@@ -169,7 +169,7 @@ def test_the_empty_model_is_a_model():
 
 def test_what_is_for_regression_is_refused():
     with pytest.raises(ValueError, match="is for regression"):
-        solve_laplace(Stepwise(), make(np.ones((2, 1)), np.array([0.0, 1.0]), Bernoulli()), 10)
+        RVC(width=1.0, solver=Stepwise()).fit(np.arange(4.0)[:, None], [0, 1, 0, 1])
 
 
 def test_the_objective_of_repeated_counts_is_their_evidence():
