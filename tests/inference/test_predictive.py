@@ -11,13 +11,14 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import oracle
 from relvec import RVC, RVR, kernels
 from relvec.export import model_file as persistence
 from relvec.inference.predictive import Augmented
 from relvec.solvers import Sequential
 from reproduction import Context, select
 from reproduction._priors import prior_covariance, sample_functions, weight_log_density
-from reproduction.rq05 import MODELS, as_fitted, compare, refitted
+from reproduction.rq05 import MODELS, as_fitted, compare
 
 QUICK = Sequential(restarts=0)
 
@@ -234,8 +235,33 @@ def test_one_partition_of_a_table():
     assert found["-log density, GP"] == pytest.approx(small["-log density, GP"] + np.log(2.0))
     rvm = RVR(width=1.0).fit(X[:60], y[:60])
     star = as_fitted(rvm, Augmented(), X[:60], y[:60])
-    few = refitted(star, X[:60], y[:60]).moments(X[60:], True, False)[1]
-    assert np.mean(few) > np.mean(star.predict(X[60:], return_std=True, noise=False)[1] ** 2)
+    few = RVR(width=1.0, predictive=Augmented(targets="vectors")).fit(X[:60], y[:60])
+    wide, narrow = (model.predict(X[60:], return_std=True, noise=False)[1] for model in (few, star))
+    assert np.mean(wide**2) > np.mean(narrow**2)
+    # dense: the precisions and the noise of the machine, the targets of its vectors alone
+    rows, beta = rvm.relevance_, 1.0 / rvm.noise_variance_
+    Phi, Z, centres = rvm.basis_(X[rows]), rvm.basis_(X[60:62]), rvm.kernel_(X[rows], X[60:62])
+    found = np.column_stack(few.predict(X[60:62], return_std=True))
+    for i in range(2):
+        star_alpha = 1.0 / y[:60].var()
+        mean, variance = oracle.rvm_star(Phi, y[rows], rvm.alpha_, beta, Z[i], centres[:, i], 1.0, star_alpha)
+        assert found[i] == pytest.approx([mean, np.sqrt(variance)], rel=1e-6)
+
+
+def test_targets_of_vectors_are_those_of_each_output():
+    """Two outputs, of repeated rows with weights: each as alone."""
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.uniform(-3.0, 3.0, (40, 1)), 2, axis=0)
+    Y = np.column_stack([np.sin(X[:, 0]), np.cos(2.0 * X[:, 0])]) + 0.1 * rng.standard_normal((80, 2))
+    model = RVR(width=1.0, predictive=Augmented(targets="vectors"))
+    both = model.fit(X, Y).predict(X[:5] + 0.1, return_std=True)
+    for i in range(2):
+        one = clone(model).fit(X, Y[:, i]).predict(X[:5] + 0.1, return_std=True)
+        np.testing.assert_allclose([both[0][:, i], both[1][:, i]], one, rtol=1e-5)
+    with pytest.raises(ValueError, match="targets must be 'all' or 'vectors'"):
+        Augmented(targets="some")
+    with pytest.raises(ValueError, match="targets of Augmented must be 'all'"):
+        RVC(width=1.0, predictive=Augmented(targets="vectors")).fit(X, X[:, 0] > 0.0)
 
 
 # --- classes -------------------------------------------------------------------------------------------------------

@@ -299,7 +299,8 @@ class GaussianSearch(Search):
         assert isinstance(self.source, MemorySource)
         X, weights, targets = self.source.X, self.source.weights, self.source.targets.T
         kernel = kernels_of(basis)[0]
-        return {"predictors": augment(spec, functions, alpha, kernel, X, weights, targets, self.variances)}
+        numbers = self.source.numbers
+        return {"predictors": augment(spec, functions, alpha, kernel, X, weights, targets, self.variances, numbers)}
 
     def noise_variances(self, functions: Sequence) -> np.ndarray:
         """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""
@@ -310,9 +311,12 @@ class GaussianSearch(Search):
 
 def augment(
     spec: Augmented, functions: Sequence[LinearPredictor], alphas: np.ndarray, kernel: Kernel, X: np.ndarray,
-    weights: np.ndarray, targets: np.ndarray, variances: np.ndarray,
+    weights: np.ndarray, targets: np.ndarray, variances: np.ndarray, numbers: np.ndarray,
 ) -> list[AugmentedPredictor]:  # fmt: skip
-    """RVM* (RQ05) of the model of each output, with precisions alphas (q, m), on targets (q, n) in their units."""
+    """RVM* (RQ05) of the model of each output, with precisions alphas (q, m), on targets (q, n) in their units.
+
+    The rows X (n, d) have the ``numbers`` (n,) that the dictionary knows them by.
+    """
     root, found = np.sqrt(weights), []
     for model, t, variance, alpha in zip(functions, targets, variances, alphas, strict=True):
         if spec.alpha is None:
@@ -322,7 +326,10 @@ def augment(
         with np.errstate(over="ignore", under="ignore"):
             precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
         remainder = root * (t - model.columns(X) @ model.mean)
-        found.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
+        predictor = AugmentedPredictor(model, kernel, X, root, remainder, precision, star)
+        vectors = np.flatnonzero(np.isin(numbers, model.basis.rows[np.isfinite(alpha)]))
+        few = spec.targets == "vectors" and vectors.size
+        found.append(predictor.refitted(vectors, t) if few else predictor)
     return found
 
 

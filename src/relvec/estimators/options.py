@@ -423,7 +423,7 @@ def as_augmented(spec: Any, classes: bool) -> Augmented | None:
     """RVM*, where the parameter ``predictive`` asks for it; None is the machine's own distribution.
 
     >>> as_augmented("augmented", False)
-    Augmented(alpha=None)
+    Augmented(alpha=None, targets='all')
     """
     if is_word(spec, "rvm") or (is_word(spec, "auto") and not classes):
         return None
@@ -433,6 +433,8 @@ def as_augmented(spec: Any, classes: bool) -> Augmented | None:
         raise ValueError(f"predictive must be {words}, 'augmented' or an Augmented(), got {spec!r}")
     if classes and isinstance(found.alpha, str):
         raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
+    if classes and found.targets != "all":
+        raise ValueError(f"with classes the targets of Augmented must be 'all', got {found.targets!r}")
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from relvec.inference.evidence import optimal_alpha
+from relvec.inference.evidence import gaussian, optimal_alpha
 from relvec.inference.predictive.contract import Predictor
 from relvec.inference.predictive.linear import BLOCK_NUMBERS, LatentPredictor, LinearPredictor
 from relvec.kernels import Kernel
@@ -25,6 +25,10 @@ class Augmented:
         as RQ05 has it. "evidence" is the choice RQ05 rejects, shown for comparison: the precision of highest evidence
         (TF03 eq. (20)-(21)) is infinite where the function explains nothing, above all far from the data, and the
         error bars stay small.
+    targets : {"all", "vectors"}, default "all"
+        The targets that the model of each point is given. "vectors" are those of the relevance vectors alone, for
+        regression (RQ05 footnote 3): a prediction no longer needs the training rows, and variances are too large near
+        rows that are no vectors. The weights are then fitted to these targets anew, at the same precisions.
 
     Examples
     --------
@@ -41,8 +45,11 @@ class Augmented:
     """
 
     alpha: float | str | None = None
+    targets: str = "all"
 
     def __post_init__(self) -> None:
+        if self.targets not in ("all", "vectors"):
+            raise ValueError(f"targets must be 'all' or 'vectors', got {self.targets!r}")
         given = self.alpha
         number = isinstance(given, int | float | np.number) and 0.0 < float(given) < np.inf
         if not (given is None or number or given == "evidence"):
@@ -67,6 +74,16 @@ class AugmentedPredictor(Predictor):
     precision: np.ndarray  # (k,) of the model's scaled weights, 0 for those of other outputs
     # precision of the weight added, for targets in the model's unit; None for that of highest evidence
     alpha: float | None
+
+    def refitted(self, rows: np.ndarray, target: np.ndarray) -> AugmentedPredictor:
+        """Return RVM* given the targets (n,), in the model's unit, of some rows (r,) alone (RQ05 footnote 3)."""
+        model, root, own = self.model, self.root[rows], self.precision > 0.0
+        Phi, t = model.columns(self.X[rows])[:, own] * root[:, None], root * target[rows]
+        p = gaussian(Phi, t, 0.0, float(root @ root), self.precision[own], 1.0 / model.noise)
+        mean, spread = np.zeros(len(own)), np.zeros((len(own), len(p.mean)))
+        mean[own], spread[own] = p.mean, p.root
+        few = replace(model, mean=mean, root=spread)
+        return replace(self, model=few, X=self.X[rows], root=root, remainder=t - Phi @ p.mean)
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and, if asked, variance (n,) at X; each point by itself."""
