@@ -12,7 +12,6 @@ from relvec import RVC
 from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.hyperparameters import grvm, grvm_widths
-from relvec.hyperparameters.centres import Placed
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.likelihoods import Bernoulli
@@ -122,7 +121,7 @@ def table_draw(X: np.ndarray, y: np.ndarray, size: int, exact: bool, rng: np.ran
         "RVM ME": me,
         "GRVM": RVC(width=me.width_, centres="grvm").fit(X, y),
         "GRVM by evidence": RVC(width=me.width_, centres="move").fit(X, y),
-        "RVM ME, section 5": RVC(width=section_5_width(X, y)).fit(X, y),
+        "RVM ME, section 5": RVC(width="grvm-diagonal").fit(X, y),
     }
     values = {f"error, {name}": percent_wrong(model, X_test, y_test) for name, model in models.items()}
     values |= {f"vectors, {name}": float(n_vectors(model)) for name, model in models.items()}
@@ -141,37 +140,6 @@ def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, 
                              np.zeros(0, dtype=np.intp))  # fmt: skip
     target = LaplaceTarget(problem, dictionary.n_atoms)
     return dictionary, WidthProblem.of(dictionary, X, [target], np.ones(1, dtype=bool))
-
-
-def section_5_curvature(placed: Placed) -> np.ndarray:
-    """Minus the second derivatives of the log-likelihood of two classes by each centre (p,), as one variable.
-
-    With D the distance from the centre in widths, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f'; the paper's first
-    derivative has another sign and the weight twice.
-    """
-    (own, weights), ((_, _, slope, bend, width),) = grvm.posteriors(placed)[0], grvm.kernel_profiles(placed)
-    D2 = (((placed.space.X[:, None] - placed.Z) / width) ** 2).sum(axis=2)
-    squared, residual = np.outer(own.W, weights[0] ** 2), np.outer(own.r[:, 0], weights[0])
-    return (4.0 * squared * slope**2 * D2 - residual * (4.0 * bend * D2 + 2.0 * slope)).sum(axis=0)
-
-
-def section_5_evidence(placed: Placed) -> float:
-    """Return the evidence over weights and centres with `section_5_curvature`, in a box whose side is V^(1/d)."""
-    if not len(placed.Z):
-        return placed.value
-    space, width = placed.space, grvm.kernel_profiles(placed)[0][-1]
-    sides = ((space.high - space.low) / width)[space.high > space.low]  # in units of the width
-    unit = np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
-    return grvm.integrate(placed, section_5_curvature(placed) * unit).total
-
-
-def section_5_width(X: np.ndarray, y: np.ndarray) -> float:
-    """Find the width of `FACTORS` of most evidence with one variable a centre and nothing mixed (section 5)."""
-    widths = [float(f * np.sqrt(X.shape[1])) for f in FACTORS]
-    with one_thread():
-        placed = [grvm_widths.train_at_width(*setting(X, y, width)) for width in widths]
-    values = [section_5_evidence(each) for each in placed]
-    return widths[int(np.argmax(values))]
 
 
 def table_row(name: str, size: int, context: Context) -> Outcome:
@@ -259,7 +227,7 @@ def at_factor(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarr
     width = float(factor * np.sqrt(X.shape[1]))
     with one_thread():
         placed = grvm_widths.train_at_width(*setting(X, y, width))
-        found = [grvm.grvm_evidence(placed).total, section_5_evidence(placed)]
+        found = [grvm.grvm_evidence(placed).total, grvm.diagonal_evidence(placed).total]
     model = RVC(width=width, solver=Sequential(restarts=0)).fit(X, y)
     return [width / np.sqrt(2.0), *found, model.log_marginal_likelihood_, percent_wrong(model, X_test, y_test)]
 

@@ -196,8 +196,40 @@ def test_section_5_treats_each_centre_as_one_variable():
         second = wk * (distance**2 / sigma2**2 - 1 / sigma2) * K
         e = np.exp(sign * h)
         expected.append(-np.sum(-e / (1 + e) ** 2 * first**2 + sign / (1 + e) * second))
-    found = table.section_5_curvature(placed)
+    found = grvm.diagonal_curvature(placed)
     assert_allclose(found / kernel.width**2, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", LIKELIHOODS)
+def test_the_diagonal_is_a_second_difference_over_one_distance_a_centre(kind):
+    """Every distance from a centre z grows by u widths: phi + u dphi + u^2 d2phi / 2, each row by itself."""
+    kernel = KERNELS["cauchy"]
+    placed, X, *_ = placed_of(kind, kernel, weighted=True)
+    (own, w), target = grvm.posteriors(placed)[0], placed.targets[0]
+    Phi, f = placed.basis(X), np.zeros((len(X), w.shape[0]))
+    for m, (output, place) in enumerate(zip(own.outputs, own.places, strict=True)):
+        f[:, output] += own.mean[m] * Phi[:, place]
+    for k, found in enumerate(grvm.diagonal_curvature(placed)):
+        D = np.sqrt((((X - placed.Z[k]) / np.array(kernel.width)) ** 2).sum(axis=1))
+
+        def log_prob(u, k=k, D=D):
+            moved = 1.0 / (1.0 + (D + u) ** 2) - 1.0 / (1.0 + D**2)
+            return target.log_prob(f + moved[:, None] * w[:, k], placed.models[0])[0]
+
+        h = 1e-3
+        assert_allclose(found, -(log_prob(h) - 2.0 * log_prob(0.0) + log_prob(-h)) / h**2, rtol=1e-4, atol=1e-4)
+
+
+def test_a_width_by_the_diagonal():
+    """The option takes the width of most evidence by section 5, which the exact Hessian does not give it."""
+    X, y = two_moons(60)
+    model, exact = (RVC(width=word, solver=QUICK).fit(X, y) for word in ("grvm-diagonal", "grvm"))
+    best = max(model.tuning_.trials, key=lambda trial: trial.log_evidence)
+    assert model.width_ == pytest.approx(np.exp(best.theta[0])) and model.width_rule_ == "grvm-diagonal"
+    same = {float(trial.theta[0]): trial for trial in exact.tuning_.trials}
+    pairs = [(trial, same[float(trial.theta[0])]) for trial in model.tuning_.trials if float(trial.theta[0]) in same]
+    assert len(pairs) > 3 and all(a.weights == b.weights for a, b in pairs)
+    assert all(a.log_evidence != b.log_evidence for a, b in pairs if a.size)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
@@ -211,7 +243,7 @@ def test_the_evidence_does_not_depend_on_the_units_of_X(kind):
     again = centres.place(space_of(kind, X * factor + shift, t, other), Z, placed.group, placed.models, settle=False)
     assert_allclose(grvm.grvm_evidence(again).total, grvm.grvm_evidence(placed).total, rtol=1e-9)
     if kind == "bernoulli":
-        assert_allclose(table.section_5_evidence(again), table.section_5_evidence(placed), rtol=1e-9)
+        assert_allclose(grvm.diagonal_evidence(again).total, grvm.diagonal_evidence(placed).total, rtol=1e-9)
 
 
 def test_a_centre_that_the_data_leave_open_costs_nothing_and_gains_nothing():
@@ -219,7 +251,7 @@ def test_a_centre_that_the_data_leave_open_costs_nothing_and_gains_nothing():
     found = grvm.grvm_evidence(placed)
     assert found.centres <= 0.0
     assert found.open > 0
-    assert table.section_5_evidence(placed) <= found.weights
+    assert grvm.diagonal_evidence(placed).total <= found.weights
     placed, *_ = placed_of("bernoulli")
     assert np.linalg.eigvalsh(grvm.exact_hessian(placed)).min() < 0.0  # away from the mode it is indefinite
     assert np.isfinite(grvm.grvm_evidence(placed).total)

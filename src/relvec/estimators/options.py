@@ -23,7 +23,8 @@ from relvec.solvers import EM, MacKay, Sequential, Solver, Stepwise, as_solver
 from relvec.solvers.loop import TOL, TOL_OF_MANY
 
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
-GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and the width that the kernel starts from
+# words for widths by the evidence over weights and centres, and the width that the kernel starts from
+GRVM_WIDTHS = {"grvm": "learn", "grvm-diagonal": "learn", "grvm-per-feature": "learn-per-feature"}
 MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 KERNELS_COMPARED_IN = 2  # of the fits that learn the noise of a process: in the first all rows count alike
 TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search

@@ -154,8 +154,12 @@ def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:
         return interleave(sample.basis, setting, options.interleaved)
     seed = options.width_seed()
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
-        choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
-        chosen = choose(sample.basis, setting, seed)
+        choose: dict[str, Callable[[Basis, WidthProblem, int], TunedBasis]] = {
+            "grvm": grvm_widths.choose_width,
+            "grvm-diagonal": partial(grvm_widths.choose_width, evidence=grvm.diagonal_evidence),
+            "grvm-per-feature": grvm_widths.choose_widths,
+        }
+        chosen = choose[options.width](sample.basis, setting, seed)
         return TunedBasis(chosen.basis, chosen.tuning)
     earlier = None if options.earlier is None else options.earlier.theta
     if earlier is not None and earlier.shape != free.shape:

@@ -5,10 +5,11 @@ With kernels at z_1 .. z_p in the training box of volume V, Laplace's approximat
     log E = log p(t | alpha, z)  -  p log V  +  (p d / 2) log 2 pi  -  (1/2) log |S|,
 
 the evidence of the weights at the best z, times the share of the box that fits as well. S is minus the Hessian of
-log p(t | w, z) p(w | alpha) in z, its Schur complement with respect to the weights. GRVM section 5 keeps nothing but
-its diagonal, without the terms mixed with w (`reproduction/grvm.py`). In units of the box's sides a direction with a
-curvature below 2 pi is one in which the data place the centre no better than the prior does. There, and where S is not
-positive definite, the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
+log p(t | w, z) p(w | alpha) in z, its Schur complement with respect to the weights. GRVM section 5 has one variable a
+centre, its distance from the rows, and nothing mixed (`diagonal_evidence`). In units of the box's sides a direction
+with a curvature below 2 pi is one in which the data place the centre no better than the prior does. There, and where S
+is not positive definite, the prior's width counts instead, so that no centre adds to the evidence for being
+undetermined.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from relvec.design import DenseDesign
 from relvec.hyperparameters.centres import Move, Placed, centre_gradient, place
@@ -59,6 +61,20 @@ def grvm_evidence(placed: Placed) -> CentresEvidence:
     """
     _check(placed.space.kernels)
     return integrate(placed, np.linalg.eigvalsh(_hessian_in_box(placed)) if len(placed.Z) else np.zeros(0))
+
+
+def diagonal_evidence(placed: Placed) -> CentresEvidence:
+    """Return the evidence over weights and centres as GRVM section 5 has it: one variable a centre, nothing mixed.
+
+    The box of the prior has the side V^(1/d), in units of the kernel's width.
+    """
+    _check(placed.space.kernels)
+    side, curvature = placed.space.high - placed.space.low, diagonal_curvature(placed)
+    for g, kernel in enumerate(placed.space.kernels):
+        sides = side * np.sqrt(kernel.inverse_square_widths(len(side)))
+        log_sides = np.log(sides[sides > 0.0])
+        curvature[placed.group == g] *= np.exp(2.0 * log_sides.mean()) if log_sides.size else 0.0
+    return integrate(placed, curvature)
 
 
 def integrate(placed: Placed, curvature: np.ndarray) -> CentresEvidence:
@@ -144,6 +160,24 @@ def kernel_profiles(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, n
         if own.size:
             slope, bend = kernel.profile_derivatives(placed.space.X, placed.Z[own])  # type: ignore[attr-defined]
             found.append((g, own, slope, bend, kernel.inverse_square_widths(placed.Z.shape[1]) ** -0.5))
+    return found
+
+
+def diagonal_curvature(placed: Placed) -> np.ndarray:
+    """Minus the second derivatives of the log likelihood by each centre's distance from the rows (p,), in widths.
+
+    With D that distance in widths, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f'; the paper's first derivative has
+    another sign and the weight twice.
+    """
+    X, found = placed.space.X, np.zeros(len(placed.Z))
+    profiles = kernel_profiles(placed)
+    for own, weights in posteriors(placed):
+        by_weight = np.broadcast_to(weights, (len(X), *weights.shape))
+        squared, residual = (own.half(by_weight) ** 2).sum(axis=1), own.r @ weights
+        for _, among, slope, bend, width in profiles:
+            D2 = cdist(X / width, placed.Z[among] / width, "sqeuclidean")
+            curved = 4.0 * squared[:, among] * slope**2 * D2 - residual[:, among] * (4.0 * bend * D2 + 2.0 * slope)
+            found[among] += curved.sum(axis=0)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,10 @@ def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
     return train(start(basis, Space.of(basis, setting.X, setting.targets, setting.clock), models))[0]
 
 
-def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBasis:
+def choose_width(
+    basis: Basis, setting: WidthProblem, seed: int = 0,
+    evidence: Callable[[Placed], CentresEvidence] = grvm_evidence,
+) -> TunedBasis:  # fmt: skip
     """Find the width that maximises the evidence over weights and centres, in one dimension (GRVM section 4).
 
     All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
@@ -62,6 +66,7 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBas
     basis : bound dictionary, its theta at the data's own scale.
     setting : rows, targets and which parameters are free.
     seed : for the draws where rows or atoms are too many.
+    evidence : the evidence over weights and centres; `relvec.hyperparameters.grvm.diagonal_evidence` is section 5's.
     """
     few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
@@ -70,7 +75,7 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> TunedBas
     def log_evidence(log_factor: float) -> float:
         if log_factor not in trials:
             theta = basis.theta + np.where(setting.free, log_factor, 0.0)
-            found = grvm_evidence(train_at_width(part.with_theta(theta), few))
+            found = evidence(train_at_width(part.with_theta(theta), few))
             trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
         return trials[log_factor].log_evidence
 
