@@ -19,7 +19,7 @@ class SparseBayesianRegressor(MachineRegressor):
     ----------
     fit_intercept : bool, default True
         Whether a constant, with its own precision, is among the candidates.
-    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         How the evidence is maximised.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
@@ -91,7 +91,7 @@ class SparseBayesianClassifier(MachineClassifier):
     ----------
     fit_intercept : bool, default True
         Whether a constant, with its own precision, is among the candidates.
-    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
+    solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         How the evidence is maximised.
     class_weight, multi_class, share_alpha, averaging, tol
         As in `RelevanceVectorClassifier`.

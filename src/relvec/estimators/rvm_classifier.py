@@ -26,17 +26,16 @@ class RelevanceVectorClassifier(MachineClassifier):
         The dictionary, as in `RelevanceVectorRegressor`. ``kernel="auto"`` chooses it from the data where rows are in
         memory with these, `solver`, `multi_class`, `share_alpha`, `predictive` and `tol` as they come; elsewhere it is
         "gaussian". ``width="auto"`` is then "scale", tens of times as fast as learned widths.
-    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
-        "sequential" keeps a move only if the evidence of the refitted model rises and ends at a maximum;
+    solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
+        "sequential" (default) keeps a move only if the evidence of the refitted model rises and ends at a maximum;
         ``Sequential(price=2.0)`` makes every function cost two nats. "mackay" and "em" end at the fixed point of T01
         eq. (16), which is near, not at, the maximum; `certificate_` says how far.
     class_weight : dict, "balanced" or None, default None
         Multiplies the sample weights of each class.
     multi_class : {"multinomial", "ovr"}, default "multinomial"
-        For K > 2: one softmax model, or one class against the rest K times, the probabilities normalised.
+        For K > 2: one softmax model, or one class against the rest K times, normalised.
     share_alpha : bool, default False
-        In the softmax model: whether the classes share one precision per basis function, so that a function is in
-        the model of all classes or of none.
+        In the softmax model: whether the classes share precisions, and so functions.
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
         the average is exact to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.

@@ -26,17 +26,17 @@ class RelevanceVectorRegressor(MachineRegressor):
     width : float, array-like (n_features,) or a word, default "auto"
         Width r of a named kernel, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and "learn-per-feature"
         maximise the evidence of all functions with one precision a kernel, not that of the sparse model found after;
-        "grvm" and "grvm-per-feature" that over weights and centres; "interleaved" is T01 C, for ``solver="mackay"``.
-        "scale" is r^2 = n_features * X.var(); "auto" is "learn-per-feature" up to 32 features, "scale" beyond and for
-        counts.
+        "grvm", "grvm-per-feature" and GRVM's own "grvm-diagonal" that over weights and centres; "interleaved" is T01 C,
+        for ``solver="mackay"``. "scale" is r^2 = n_features * X.var(); "auto" is "learn-per-feature" up to 32 features,
+        "scale" beyond and for counts.
     centres : {"data", "move", "grvm"}, default "data"
         Where kernels sit: on training rows, moved in their box, or moved as in GRVM's section 4.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions; see `relvec.basis`.
     fit_intercept : bool, default True
         Whether a constant is among the candidates.
-    solver : {"sequential", "tf03", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
-        How the evidence is maximised. `Sequential` has the prior over sets of functions, prices and restarts.
+    solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
+        How the evidence is maximised. `Sequential` (default) has the prior over sets, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
         "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts, of which the sum of
         functions is the log rate (Laplace's approximation).

@@ -31,18 +31,22 @@ _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
 SolverSpec = Sequential | MacKay | EM | Stepwise
 
+_TF03 = partial(Sequential, exchange=False, restarts=0, stop="tf03")
 _SOLVERS: dict[str, Callable[[], SolverSpec]] = {
     "sequential": Sequential,
-    "tf03": partial(Sequential, select="gain", exchange=False, restarts=0, stop="tf03"),
+    "tf03": partial(_TF03, select="gain"),
+    "tf03-random": partial(_TF03, select="random"),
+    "tf03-order": partial(_TF03, select="order"),
     "mackay": MacKay,
     "em": EM,
 }
 
 
 def as_solver(spec: str | SolverSpec) -> SolverSpec:
-    """A solver from its name ("sequential", "tf03", "mackay", "em") or the object itself.
+    """A solver from its name ("sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em") or the object itself.
 
-    "tf03" is TF03's section 4 to the letter, the action of largest gain each time, until its rule ends the fit.
+    "tf03" is TF03's section 4 to the letter until its rule ends the fit: the action of largest gain each time, or that
+    of a random function or of each in order.
 
     >>> as_solver("mackay")
     MacKay(prune_gamma=2.220446049250313e-16, ...)
