@@ -24,7 +24,7 @@ def draw(number, counts):
 
 
 def largest_gain(model, X, t, counts):
-    """The most that another precision of one function, a deletion or an addition gains inside the region of trust."""
+    """The most that other precisions, deletions and additions, but for near-copies, gain inside the region of trust."""
     Phi = np.column_stack([model.kernel_(X, X), np.ones(len(X))])
     active = [*model.relevance_, *([len(X)] if "bias" in model.atoms_ else [])]
     alpha, likelihood = np.atleast_1d(model.alpha_).astype(float), Poisson() if counts else Bernoulli()
@@ -36,7 +36,9 @@ def largest_gain(model, X, t, counts):
     others = [fit(np.delete(active, i), np.delete(alpha, i)) for i in range(len(active))]
     for factor in (0.1, 0.5, 0.8, 0.95, 1.05, 1.25, 2.0, 10.0):
         others += [fit(active, np.where(np.arange(len(alpha)) == i, factor, 1.0) * alpha) for i in range(len(active))]
-    for j in set(range(len(X) + 1)) - set(active):
+    size, kernels = np.linalg.norm(Phi, axis=0), [i for i in active if i < len(X)]
+    near = (np.abs(Phi.T @ Phi[:, kernels]) > 0.999 * np.outer(size, size[kernels])).any(axis=1)  # may enter for more
+    for j in set(np.flatnonzero(~near)) - set(active):
         others += [fit([*active, j], [*alpha, a]) for a in 10.0 ** np.arange(-2.0, 6.0, 2.0)]
     least = min(TRUSTED, here.trust) - 1e-9
     return max([p.log_evidence - here.log_evidence for p in others if p.trust >= least], default=0.0)

@@ -1,5 +1,7 @@
 """Proposals of a search for classes or counts: gains, starts and correlations against dense ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from mpmath import mp
@@ -8,6 +10,7 @@ from problems import classes_of
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers._native.laplace import Mode
+from relvec.solvers.laplace import scan as scan_module
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import ScanSettings, find_exchanges, scan, shared_optimum
@@ -157,6 +160,71 @@ def test_the_best_exchange_of_every_unit_that_shares_its_precision():
         a = alpha[0] if np.isfinite(alpha[0]) else 1e3 * S[:, m].mean()
         assert pairs.alpha[place] == pytest.approx(a, rel=1e-6)
         np.testing.assert_allclose(pairs.weight[place], Q[:, m] / (a + S[:, m]), rtol=1e-5)
+
+
+@pytest.fixture(params=["one output", "classes", "classes together"])
+def crowded(request):
+    """A model of a dictionary in which atom j + 12 is nearly atom j, for all but the constant."""
+    likelihood = Bernoulli() if request.param == "one output" else Categorical(3)
+    plain = classes_of(likelihood=likelihood, share=request.param == "classes together")[0].problem
+    Phi, rng = plain.design.columns(np.arange(12)), np.random.default_rng(0)
+    Phi[:, 3] = 1.0
+    Phi = np.hstack([Phi, Phi + 0.005 * rng.normal(size=Phi.shape)])
+    problem = replace(plain, design=DenseDesign(Phi), order=np.arange(24), bias=3)
+    units = np.array([2, 3, 7]) if problem.n_units == 24 else np.array([2, 3, 7, 26, 27, 57])
+    return LaplaceModel(problem, units, problem.posterior(units, np.full(len(units), 0.5)))
+
+
+def near_copies(model, unit):
+    """Units that are near-copies of one, from the columns themselves."""
+    M = model.problem.design.n_atoms
+    Phi = model.problem.design.columns(np.arange(M))
+    close = np.abs(Phi.T @ Phi[:, unit % M]) > 0.999
+    close[unit % M] = False
+    if model.problem.bias >= 0:
+        close[model.problem.bias] = False
+    return set() if unit % M == model.problem.bias else set((np.flatnonzero(close) + unit // M * M).tolist())
+
+
+def test_near_copies_of_functions_in_the_model_are_not_added(crowded, monkeypatch):
+    copies = set().union(*(near_copies(crowded, unit) for unit in crowded.active.tolist()))
+    assert copies and not copies & set(crowded.active.tolist())
+    monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units: 0.0)
+    free = scan(crowded).gains
+    assert crowded.problem.share or any(free[unit] > 0.0 for unit in copies)
+    for price in (np.inf, float(np.median([free[unit] for unit in copies]))):
+        monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units, price=price: price)
+        expected = [0.0 if unit in copies and gain <= price else gain for unit, gain in enumerate(free)]
+        np.testing.assert_array_equal(scan(crowded).gains, expected)
+    asked = []
+    monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units: asked.append(n_units) or 0.0)
+    scan(crowded)
+    assert asked == [crowded.problem.n_units]
+
+
+def test_no_exchange_leaves_two_near_copies_in_the_model(crowded, monkeypatch):
+    monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units: np.inf)
+    pairs = find_exchanges(crowded, scan(crowded))
+    for place, entering in zip(pairs.leaving, pairs.entering, strict=True):
+        stay = np.delete(crowded.active, place).tolist()
+        assert int(entering) not in set().union(*(near_copies(crowded, unit) for unit in stay))
+    monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units: 0.0)
+    free = find_exchanges(crowded, scan(crowded))
+    assert np.all(free.gain >= pairs.gain - 1e-12)
+    assert crowded.problem.K > 1 or np.any(free.gain > pairs.gain)
+
+
+def test_a_function_may_be_exchanged_for_its_near_copy(monkeypatch):
+    """The copy that fits the classes better takes the place of the other."""
+    monkeypatch.setattr(scan_module, "near_copy_price", lambda n_units: np.inf)
+    rng = np.random.default_rng(0)
+    t = (rng.random(60) < 0.5).astype(float)
+    good = t - 0.5 + 0.2 * rng.normal(size=60)
+    Phi = np.column_stack([good + 0.003 * rng.normal(size=60), good + 0.003 * (t - 0.5), rng.normal(size=60)])
+    problem = LaplaceProblem(DenseDesign(Phi), t, np.ones(60), Bernoulli(), np.arange(3))
+    model = LaplaceModel(problem, np.array([0]), problem.fit(np.array([0]), np.array([0.1])))
+    assert near_copies(model, 0) == {1} and scan(model).gains[1] == 0.0
+    assert find_exchanges(model, scan(model)).entering.tolist() == [1]
 
 
 def test_exchanging_a_unit_puts_the_other_in_its_place():

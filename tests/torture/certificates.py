@@ -204,7 +204,7 @@ class LaplaceCheck:
     PRECISIONS = 10.0 ** np.linspace(-2, 6, 9)
 
     def __init__(self, problem: Problem) -> None:
-        self.counts, self.t = isinstance(problem.model, RVR), problem.y
+        self.counts, self.t, self.intercept = isinstance(problem.model, RVR), problem.y, problem.model.fit_intercept
         self.Phi, self.active = dictionary(problem.model, problem.X)
         self.alpha = np.atleast_1d(problem.model.alpha_).astype(float)
         self.weights_found = np.ravel(problem.model.weights_)
@@ -303,12 +303,24 @@ class LaplaceCheck:
                 alpha[a] *= factor
                 yield "re-estimate", list(self.active), alpha
 
+    def least_gains(self) -> np.ndarray:
+        """Nats that each function has to gain to enter: near-copies of functions in the model, 2 log M."""
+        constant = [self.Phi.shape[1] - 1] if self.intercept else []
+        scaled = np.sqrt(self.weights)[:, None] * self.Phi
+        inner, size = scaled.T @ scaled[:, self.active], np.sqrt((scaled**2).sum(axis=0))
+        near = np.abs(inner) > 0.999 * np.outer(size, size[self.active])
+        near[:, np.isin(self.active, constant)] = False
+        near[constant] = False
+        return np.where(near.any(axis=1), 2.0 * np.log(len(size)), 0.0)
+
     def gains(self) -> dict[str, Any]:
         """The largest gain of each kind of move among those tried, in nats."""
-        here, trust = self.value(self.active, self.alpha)
+        (here, trust), least = self.value(self.active, self.alpha), self.least_gains()
         best: dict = {}
         for kind, functions, alpha in self.moves():
             there, new_trust = self.value(functions, alpha)
+            if kind == "add" and there - here <= least[functions[-1]]:
+                continue
             if new_trust >= min(TRUST, trust) and there - here > best.get(kind, (0.0,))[0]:
                 best[kind] = there - here, functions, alpha
         start = self.exact_value(self.active, self.alpha, self.weights_found) if best else None

@@ -9,10 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import add
 from typing import TypeVar
 
 import numpy as np
+
+from relvec.inference.evidence import MAX_CORRELATION
 
 Value = TypeVar("Value")
 OnPiece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
@@ -89,6 +92,22 @@ class LaplaceDesign(Design):
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         return function(np.arange(self.n_atoms), self.project(Y))
+
+    def near_copies(self, atom: int, weights: np.ndarray) -> np.ndarray:
+        """The other atoms whose columns correlate above `MAX_CORRELATION` with that of this one.
+
+        Every call for a design has the same weights of its rows (n,), up to a factor.
+        """
+        if atom not in self._near:
+            inner = self.project(weights[:, None] * self.columns([atom]))[0]
+            size = self.diagonal(weights)
+            close = np.flatnonzero(inner * inner > MAX_CORRELATION**2 * size * size[atom])
+            self._near[atom] = close[close != atom]
+        return self._near[atom]
+
+    @cached_property
+    def _near(self) -> dict[int, np.ndarray]:
+        return {}
 
 
 @dataclass(frozen=True)

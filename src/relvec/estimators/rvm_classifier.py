@@ -68,8 +68,9 @@ class RelevanceVectorClassifier(MachineClassifier):
         log-odds and their posterior standard deviations; which columns are in the model; the nats each is worth.
     log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr".
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
-        established. Moves are ranked by their linearised gain, and the most promising of each kind refitted. It says
-        nothing of other local maxima, which may be higher.
+        established. Moves are ranked by their linearised gain, and the most promising of each kind refitted;
+        near-copies of functions in the model count where they gain over 2 log M nats (`Sequential`). It says nothing of
+        other local maxima, which may be higher.
     status_, n_iter_ : how the fit ended, and its steps; a list of K, and (K,), for "ovr".
     history_ : structured array with a row a step, a list of K for "ovr": action, atom, gain, objective, size,
         noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a dictionary of M functions;

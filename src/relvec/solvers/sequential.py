@@ -26,17 +26,18 @@ class Sequential:
     Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
     precision is infinite leave. When no addition helps, restarts are tried: the noise is held below the value found,
     so that more atoms enter, and released again. The best model is kept and polished, with exchanges of one atom for
-    another, and in a regression of two whose weights the data hardly tell apart. In a regression an atom whose column
-    correlates above .999 with one in the model, the constant excepted, enters only where it gains over 2 log M nats.
+    another, and in a regression of two whose weights the data hardly tell apart. An atom whose column correlates above
+    .999 with one in the model of the same target or class, the constant excepted, enters only where it gains over
+    2 log M nats (M units that may enter), in additions, exchanges and the certificate alike.
 
     Parameters
     ----------
     start : {"projection", "bias"}
         First atom: the largest normalised projection of the target, or the bias (TF03 4.1).
     select : {"batch", "gain", "random", "order"}
-        "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a
-        time as in TF03 4.2: the one of largest gain, a random
-        atom's, or the atoms in order. Unless ``stop="tf03"`` the moves of "batch" follow.
+        "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a time as
+        in TF03 4.2, near-copies included: the one of largest gain, a random atom's, or the atoms in order. Unless
+        ``stop="tf03"`` the moves of "batch" follow.
     batch : int, optional
         Maximum number of atoms added per scan. By default a regression adds one at a time at first, so that it does not
         end below the greedy path, and several in restarts and once it has many; classes and counts add four.

@@ -88,7 +88,8 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     At rows without counts, say, Q^2 = S: the evidence is flat at 1/alpha = 0 and rises beyond it.
     """
     S, Q = found.classes[0].S, found.classes[0].Q
-    ratio = np.where(found.outside[0] & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
+    apart = (found.crowd[0] == 0) | (found.gains > 0.0)
+    ratio = np.where(found.outside[0] & apart & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
     ratio[found.gains > 0.0] += 1.0  # whose gain begins with the motion of B
     chosen, most = None, 0.0
     count = max(3, SETTINGS.faint_additions_times_rows // model.problem.design.n_rows)

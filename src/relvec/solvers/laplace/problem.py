@@ -113,6 +113,12 @@ class LaplaceProblem:
             return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
         return units // self.design.n_atoms, units % self.design.n_atoms
 
+    def near_copies(self, unit: int) -> np.ndarray:
+        """Return the atoms, the constant excepted, that are near-copies of that of a unit."""
+        atom = unit % self.design.n_atoms
+        close = self.design.near_copies(atom, self.weights)
+        return close[:0] if atom == self.bias else close[close != self.bias]
+
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
         return self.order[units % self.design.n_atoms] * self.K + units // self.design.n_atoms

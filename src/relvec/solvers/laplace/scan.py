@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.inference.evidence import exchange_statistics, first_of_equals, gain_add, optimal_alpha
+from relvec.inference.evidence import exchange_statistics, first_of_equals, gain_add, near_copy_price, optimal_alpha
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import complement
 from relvec.inference.linalg import factor_ridge, factor_ridge_and_basis, inverse_triangular
 from relvec.solvers._native.laplace import Mode, scan_gains
 from relvec.solvers.laplace.precisions import deletion_gains
-from relvec.solvers.laplace.problem import LaplaceModel
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Scan:
     gains: np.ndarray
     alpha: np.ndarray
     outside: np.ndarray  # (1, M) or (K, M) whether units may enter
+    crowd: np.ndarray  # likewise: how many units of the model each is a near-copy of
 
     def start(self, model: LaplaceModel, units: np.ndarray) -> np.ndarray:
         """Weights of units, pair by pair, in the linearised problem: Q / (alpha + S)."""
@@ -104,7 +105,8 @@ class Scan:
 def scan(model: LaplaceModel) -> Scan:
     """Return the gains of all additions, exact for the linearised problem (for K classes: see `Scan`).
 
-    In a thorough search of one output the motion of B counts too, to first order in 1/alpha.
+    In a thorough search of one output the motion of B counts too, to first order in 1/alpha. Near-copies of units of
+    the model that gain no more than `near_copy_price` gain nothing.
     """
     problem, fit, design = model.problem, model.fit, model.problem.design
     K, k = problem.K, len(fit.alpha)
@@ -114,17 +116,25 @@ def scan(model: LaplaceModel) -> Scan:
     outside = np.ones((problem.n_units // design.n_atoms, design.n_atoms), dtype=bool)
     outside.ravel()[model.active] = False
     outside[:, list(problem.closed)] = False
+    crowd = np.zeros(outside.shape, dtype=np.intp)
+    for unit in model.active.tolist():
+        crowd[unit // design.n_atoms, problem.near_copies(unit)] += 1
     if isinstance(fit, Mode):
         projected = np.ascontiguousarray(design.project(_directions_in_memory(model)))
         diagonal = design.diagonal(fit.state[2])
         S, Q, gains, alpha = scan_gains(projected, diagonal, outside[0].view(np.uint8), k, design.scan_error)
         classes = [ClassScan(S, Q, projected[:k], fit.root, np.arange(k))]
-        return Scan(classes, True, gains, alpha, outside)
+        return Scan(classes, True, _without_copies(gains, crowd, problem), alpha, outside, crowd)
     classes = _scan_classes(model, exact)
     S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
     gains, alpha = shared_optimum(S, Q) if problem.share else (gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel())
     gains[~outside.ravel()] = 0.0
-    return Scan(classes, exact, gains, alpha, outside)
+    return Scan(classes, exact, _without_copies(gains, crowd, problem), alpha, outside, crowd)
+
+
+def _without_copies(gains: np.ndarray, crowd: np.ndarray, problem: LaplaceProblem) -> np.ndarray:
+    """Return gains (U,), none for near-copies that do not gain enough."""
+    return np.where((crowd.ravel() > 0) & ~(gains > near_copy_price(problem.n_units)), 0.0, gains)
 
 
 def _directions_in_memory(model: LaplaceModel) -> np.ndarray:
@@ -239,6 +249,7 @@ def find_exchanges(model: LaplaceModel, found: Scan) -> Swaps:
     if problem.share:
         ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
         ratio = np.where(found.outside, ratio, 0.0)
+        _refuse_copies(model, np.arange(len(ratio)), found.crowd[0], tables, ratio)
         units = first_of_equals(ratio, problem.order)
         leaving = np.arange(len(units))
         some = ratio[leaving, units] > 0.0
@@ -250,6 +261,7 @@ def find_exchanges(model: LaplaceModel, found: Scan) -> Swaps:
         parts = []
         for c, (s, (S, Q)) in enumerate(zip(found.classes, tables, strict=True)):
             ratio = np.where(found.outside[c] & (s.S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
+            _refuse_copies(model, s.own, found.crowd[c], [(S, Q)], ratio)
             j = first_of_equals(ratio, problem.order)
             at = np.arange(len(j))
             parts.append((s.own, j + c * problem.design.n_atoms, ratio[at, j] > 0.0, S[at, j], Q[at, j]))
@@ -260,3 +272,22 @@ def find_exchanges(model: LaplaceModel, found: Scan) -> Swaps:
         S, Q = S[:, None], Q[:, None]
     gain = np.where(some, lost[leaving] + gain, -np.inf)
     return Swaps(leaving, units, gain, alpha, Q / (alpha[:, None] + S))
+
+
+def _refuse_copies(
+    model: LaplaceModel, leaving: np.ndarray, crowd: np.ndarray, tables: list[tuple[np.ndarray, np.ndarray]],
+    ratio: np.ndarray,
+) -> None:  # fmt: skip
+    """Set the ratios (u, M) of units to 0 that would enter beside a near-copy other than the unit that leaves.
+
+    ``crowd`` (M,) counts the near-copies in the model, ``tables`` has S and Q (u, M) of each class that shares the
+    precision. Those that gain more than `near_copy_price` may enter.
+    """
+    beside = np.repeat(crowd[None], len(leaving), axis=0)
+    for row, place in zip(beside, leaving, strict=True):
+        row[model.problem.near_copies(int(model.active[place]))] -= 1
+    i, j = np.nonzero((beside > 0) & (ratio > 0.0))
+    S, Q = (np.stack([table[k][i, j] for table in tables]) for k in (0, 1))
+    gains = shared_optimum(S, Q)[0] if model.problem.share else gain_add(S, Q)[0]
+    small = gains <= near_copy_price(model.problem.n_units)
+    ratio[i[small], j[small]] = 0.0
