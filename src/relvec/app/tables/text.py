@@ -94,8 +94,8 @@ def format_to_error(value: float, error: float) -> str:
 
     >>> format_to_error(12537.2, 2391.0), format_to_error(0.9562, 0.0203), format_to_error(float("nan"), 1.0)
     ('12,500', '0.956', '')
-    >>> format_to_error(7.5658189, 1.4e-6)
-    '7.5658'
+    >>> format_to_error(7.5658189, 1.4e-6), format_to_error(-0.3, 14.0)
+    ('7.5658', '0')
     """
     if math.isnan(value):
         return ""
@@ -104,7 +104,7 @@ def format_to_error(value: float, error: float) -> str:
     digits = 1 - math.floor(math.log10(error))
     if value != 0.0:
         digits = min(digits, MAX_DIGITS - 1 - math.floor(math.log10(abs(value))))
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
+    return f"{round(value, digits) + 0.0:,.{max(digits, 0)}f}"  # 0, not -0
 
 
 def whole_percents(shares: Sequence[float]) -> list[int]:
