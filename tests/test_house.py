@@ -105,6 +105,15 @@ def test_everything_public_is_documented():
     assert [name for name, value in found.items() if not inspect.getdoc(value)] == []
 
 
+def test_there_is_no_more_to_read_than_promised():
+    found = house.words() | {name: house.count_words(value.__doc__) for name, value in house.estimators().items()}
+    most = {
+        name: house.MOST_WORDS.get(name, house.MOST_WORDS["docstring"]) for name in found if not name.endswith(".md")
+    }
+    most["all pages"] = sum(found.values())  # pages beside the guide may be long
+    assert {name: found[name] for name in most if found[name] > most[name]} == {}
+
+
 def write(root, files):
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ ESTIMATORS = ("RelevanceVectorRegressor", "RelevanceVectorClassifier", "GPRegres
               "SparseBayesianRegressor", "SparseBayesianClassifier")  # fmt: skip
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "dask", "distributed", "torch", "cupy", "onnx", "onnxruntime",
             "skl2onnx", "tqdm", "h5py", "zarr", "openpyxl")  # fmt: skip
+MOST_WORDS = {"README": 900, "guide": 30_000, "docstring": 900}
 COMPLEX = 10  # paths through a function: more are listed
 FITS = {
     "RVR().fit": "relvec.RVR().fit(X, y)",
@@ -95,6 +96,26 @@ def import_cycles(src: Path = SRC) -> list[str]:
     except CycleError as error:
         return [" -> ".join(reversed(error.args[1]))]
     return []
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def count_words(text: str) -> int:
+    """Count the words of a text that have a letter: numbers and signs of tables are none."""
+    return sum(bool(re.search("[A-Za-z]", word)) for word in text.split())
+
+
+def words() -> dict[str, int]:
+    """Return the words of the README, of each page, of the guide, and of all pages that are written by hand."""
+    made = {"reproduction.md", "commands.md"}
+    built = {"_build", "gen_modules", "auto_examples"}
+    pages = [path for path in sorted((ROOT / "docs").rglob("*.md"))
+             if not built & set(path.parts) and path.name not in made]  # fmt: skip
+    found = {str(path.relative_to(ROOT)): count_words(path.read_text()) for path in pages}
+    guide = sum(count for name, count in found.items() if name.startswith("docs/guide/"))
+    readme = count_words((ROOT / "README.md").read_text())
+    return found | {"README": readme, "guide": guide, "all pages": sum(found.values())}
 
 
 # Counts in the source ------------------------------------------------------------------------------------------------
@@ -309,15 +330,23 @@ def print_source(names: bool) -> None:
             print("".join(f"    {place}\n" for place in found), end="")
 
 
+def print_words(names: bool) -> None:
+    """Print how much there is to read."""
+    print()
+    for name, count in words().items():
+        most = f" (at most {MOST_WORDS[name]:,})" if name in MOST_WORDS else ""
+        if names or not name.endswith(".md"):
+            print(f"{'words of ' + name:<46} {count:>7,}{most}")
+
+
 def print_surface(names: bool) -> None:
     """Print what is measured of the estimators and the command."""
     print()
     for name, estimator in estimators().items():
         parameters = list(inspect.signature(estimator).parameters)
         text = inspect.getdoc(estimator) or ""
-        words = [word for word in text.split() if re.search("[A-Za-z]", word)]
         print(f"{name:<28} {len(parameters):>3} parameters, docstring of {len(text.splitlines()):>4} lines "
-              f"{len(words):>5} words")  # fmt: skip
+              f"{count_words(text):>5} words (at most {MOST_WORDS['docstring']})")  # fmt: skip
         if names:
             print(f"    {', '.join(parameters)}")
     print()
@@ -335,6 +364,7 @@ def main() -> None:
     parser.add_argument("--names", action="store_true", help="print the places that are counted")
     arguments = parser.parse_args()
     print_source(arguments.names)
+    print_words(arguments.names)
     print_surface(arguments.names)
 
 
