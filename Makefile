@@ -125,7 +125,7 @@ clean:
 	rm -f src/relvec/solvers/_native/*.so
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-BUILD := pyproject.toml setup.py $(wildcard $(addprefix src/relvec/solvers/_native/,*.pyx *.pxd *.h))
+BUILD := pyproject.toml setup.py src/relvec/_version.py $(wildcard $(addprefix src/relvec/solvers/_native/,*.pyx *.pxd *.h))
 
 # One stamp per set of extras: a second call installs nothing.
 $(BIN)/python:
