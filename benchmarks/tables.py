@@ -204,6 +204,19 @@ def fastrvm(X, y):
     return moments_of(model), len(model.relevance_), model
 
 
+def sklearn_gp(X, y):
+    """scikit-learn's exact process: a Gaussian kernel with a width an input, by maximum likelihood from two starts."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    if len(y) > EXACT_ROWS:
+        raise NotImplementedError(f"more than {EXACT_ROWS:,} rows")
+    widths = RBF(np.full(X.shape[1], np.sqrt(X.shape[1])), (1e-2, 1e4))
+    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * widths + WhiteKernel(0.1, (1e-6, 1e1))
+    model = GaussianProcessRegressor(kernel, n_restarts_optimizer=1, random_state=0).fit(X, y)
+    return moments_of(model), len(y), model
+
+
 def bayes_ridge(X, y):
     from sklearn.linear_model import BayesianRidge
 
@@ -212,7 +225,8 @@ def bayes_ridge(X, y):
 
 
 METHODS = {f.__name__: f for f in (
-    relvec, relvec_constant, rvm, one_gaussian, exact_gp, sgpr300, ngboost, boosted_trees, svr, fastrvm, bayes_ridge,
+    relvec, relvec_constant, rvm, one_gaussian, exact_gp, sgpr300, sklearn_gp, ngboost, boosted_trees, svr, fastrvm,
+    bayes_ridge,
 )}  # fmt: skip
 FIELDS = ("table", "fold", "method", "n_test", "nll", "rmse", "inside", "vectors", "cpu_s", "kib", "predict_s")
 
