@@ -12,7 +12,7 @@ class RelevanceVectorClassifier(MachineClassifier):
 
     For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
     ``alpha_m`` over each weight. The precisions maximise the evidence under Laplace's approximation; most become
-    infinite and their basis functions leave the model. K > 2 classes are one softmax model with a function for each
+    infinite: their functions leave the model. K > 2 classes are one softmax model with a function for each
     class (T01 eq. (28)), or K dichotomies.
 
     With nothing given, rows held out choose the functions: the columns of X, alone or with Gaussian functions of three
@@ -37,7 +37,7 @@ class RelevanceVectorClassifier(MachineClassifier):
     share_alpha : bool, default False
         In the softmax model: whether the classes share precisions, and so functions.
     averaging : {"posterior", "mode"}, default "posterior"
-        Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
+        Whether probabilities are averaged over the posterior of the weights, or of its mode. For two classes
         the average is exact to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
     predictive : {"rvm", "augmented"} or Augmented, default "rvm"
         "rvm" is the model over the functions kept. "augmented" (RVM*, RQ05) adds one more basis function at each point
@@ -81,8 +81,8 @@ class RelevanceVectorClassifier(MachineClassifier):
         (`relvec.estimators.sparse_classes.ClassChoice`), and the factor by which these rows multiply log-odds; only
         where they chose. `covariance_` is then that of the sum of independent machines.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
-    fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    fitted_ : all of these as one record (`relvec.estimators.records.FittedRVM`).
+    n_features_in_, feature_names_in_ : scikit-learn's.
 
     Examples
     --------
