@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 from relvec import GPRegressor, load, save
 from relvec.gaussian_process import Part, Shape, Structure, compare_structures, default_candidates, fit_process
@@ -729,3 +730,14 @@ def test_rows_of_next_to_no_weight_leave_a_process_with_a_vector(weight):
     X = np.random.default_rng(0).normal(size=(13, 3))
     model = GPRegressor(max_vectors=4).fit(X, np.sin(X[:, 0]), np.full(13, weight))
     assert 1 <= len(model.vectors_) <= 4 and np.all(np.isfinite(model.predict(X)))
+
+
+def test_a_limit_leaves_time_for_vectors(slow_clock):
+    """Kernels that are learned to the end with 64 vectors left predict worse than rougher ones with all."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = np.sin(2.0 * X[:, 0]) * X[:, 1] + X[:, 2] + 0.05 * rng.standard_normal(300)
+    with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
+        model = GPRegressor(time_limit=2.0).fit(X[:250], y[:250])
+    assert model.status_ == "time_limit" and len(model.vectors_) == 250
+    assert np.mean((model.predict(X[250:]) - y[250:]) ** 2) < 0.3 * y.var()

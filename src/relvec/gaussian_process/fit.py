@@ -49,6 +49,8 @@ _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standar
 _ALL_ROWS = 300  # so few distinct rows are all kept
 _FEWER = 0.7  # of the vectors allowed, from which on fewer of them are not tried
 _LAST_SHARE = 0.2  # of the rows, in whole groups: what is held out at most where one part of them is
+_LEARNING_SHARE = 0.6  # of a time limit for kernels; of what they leave, for vectors: error bars and a line come last
+_VECTORS_SHARE = 0.6
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
@@ -151,7 +153,9 @@ def fit_process(
     """
     clock = Clock() if clock is None else clock
     prepared = prepare(X, y, weights, target, clock, noise_variance, groups)
-    learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
+    learning = clock.part(_LEARNING_SHARE)  # a good kernel on few vectors predicts worse than a fair one on many
+    learned = learn_kernels(prepared, candidates, earlier, average, learning, max_rows=max_rows)
+    clock.take_over(learning)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
     kept = _choose(chosen[0].structure, thetas[0], rows, most, clock)
@@ -171,7 +175,7 @@ def fit_process(
         evaluations=sum(c.mode.evaluations for c in learned.found),
         relevant=None if len(kept) == len(rows) else kept.relevant,
     )  # fmt: skip
-    if not floored or clock.up("the comparison with a straight line"):
+    if not floored or (len(kept) > LADDER[0] and clock.up("the comparison with a straight line")):
         return process
     return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance, groups), max_vectors)
 
@@ -313,7 +317,7 @@ def _affordable(n_rows: int, clock: Clock) -> int:
     """How many vectors the time that is left is enough for: choosing and factoring m take O(N m^2)."""
     if clock.left() == float("inf"):
         return n_rows
-    m = int(np.sqrt(max(clock.left(), 0.0) / (_SECONDS * n_rows)))
+    m = int(np.sqrt(_VECTORS_SHARE * max(clock.left(), 0.0) / (_SECONDS * n_rows)))
     if m < min(n_rows, MAX_VECTORS):
         clock.cut.append("the number of vectors")
     return max(m, LADDER[0])
