@@ -46,7 +46,7 @@ def process(X, y, k, earlier):
         mean, deviation = model.predict(new, return_std=True)
         return mean, deviation**2
 
-    return predict, len(model.relevance_), None
+    return predict, len(model.vectors_), None
 
 
 def sgpr(X, y, k, earlier):
