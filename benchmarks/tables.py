@@ -64,7 +64,7 @@ def rvm(X, y):
     from relvec import RVR
 
     model = RVR().fit(X, y)
-    return moments_of(model), len(model.relevance_), model
+    return moments_of(model), int(np.sum(np.asarray(model.atoms_) != "bias")), model
 
 
 def one_gaussian(X, y):
