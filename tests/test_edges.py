@@ -23,8 +23,7 @@ from relvec.app.tables.cells import mark_missing
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
 from relvec.design import DenseDesign, dense, readers, samples
-from relvec.design.draw import draw_rows
-from relvec.design.samples import LocalSamples
+from relvec.design.samples import LocalSamples, draw_rows
 from relvec.estimators.base import check_predictions
 from relvec.inference import linalg
 from relvec.kernels import Cauchy, Gaussian, Matern

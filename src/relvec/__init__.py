@@ -10,14 +10,12 @@ from relvec._version import __version__
 
 if TYPE_CHECKING:
     from relvec import basis, kernels, plot, solvers
-    from relvec.estimators.gp_classifier import GPClassifier
-    from relvec.estimators.gp_regressor import GPRegressor
+    from relvec.estimators.gp import GPClassifier, GPRegressor
     from relvec.estimators.linear import SparseBayesianClassifier, SparseBayesianRegressor
     from relvec.estimators.path import relevance_path
-    from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
-    from relvec.estimators.rvm_classifier import RelevanceVectorClassifier as RVC
-    from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
-    from relvec.estimators.rvm_regressor import RelevanceVectorRegressor as RVR
+    from relvec.estimators.rvm import RelevanceVectorClassifier, RelevanceVectorRegressor
+    from relvec.estimators.rvm import RelevanceVectorClassifier as RVC
+    from relvec.estimators.rvm import RelevanceVectorRegressor as RVR
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "GammaPrior": "relvec.inference.priors",
-    "GPClassifier": "relvec.estimators.gp_classifier",
-    "GPRegressor": "relvec.estimators.gp_regressor",
-    "RelevanceVectorClassifier": "relvec.estimators.rvm_classifier",
-    "RelevanceVectorRegressor": "relvec.estimators.rvm_regressor",
+    "GPClassifier": "relvec.estimators.gp",
+    "GPRegressor": "relvec.estimators.gp",
+    "RelevanceVectorClassifier": "relvec.estimators.rvm",
+    "RelevanceVectorRegressor": "relvec.estimators.rvm",
     "SparseBayesianClassifier": "relvec.estimators.linear",
     "SparseBayesianRegressor": "relvec.estimators.linear",
     "relevance_path": "relvec.estimators.path",

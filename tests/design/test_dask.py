@@ -514,7 +514,7 @@ def test_calibrated_intervals_and_sets_are_computed_where_the_rows_are():
 
 
 def test_chunks_of_different_lengths_are_refused():
-    from relvec.design.dask.reductions import _chunk
+    from relvec.design.dask import _chunk
 
     with pytest.raises(ValueError, match="a chunk of X has 3 rows, the same chunk of y 2 and of sample_weight 3"):
         _chunk(np.ones((3, 1)), np.ones(2), None)

@@ -21,8 +21,7 @@ from relvec.basis.concat import (
     multi_scale,
     numbers_per_entry,
 )  # fmt: skip
-from relvec.basis.functions import Functions
-from relvec.basis.kernel_basis import KernelBasis, Precomputed
+from relvec.basis.kernel_basis import Functions, KernelBasis, Precomputed
 
 __all__ = [
     "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec.basis.base import Basis, Bias, EmptyBasis, Linear, Monomials, Polynomial, Seed, freeze, set_fields
-from relvec.basis.functions import Functions
-from relvec.basis.kernel_basis import KernelBasis
+from relvec.basis.kernel_basis import Functions, KernelBasis
 from relvec.kernels import (
     FromCallable,
     Kernel,

@@ -15,8 +15,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 
 from relvec.basis import atom_keys
 from relvec.estimators.machine import Machine, MachineClassifier
-from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
-from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
+from relvec.estimators.rvm import RelevanceVectorClassifier, RelevanceVectorRegressor
 from relvec.runtime.arrays import RowsLike, TargetsLike, refuse_masked
 from relvec.solvers import Sequential, as_solver
 

@@ -8,8 +8,7 @@ is needed: `new_figure` makes a figure that is only ever saved.
 from relvec.plot.axes import LINE, POINT, TRUTH, VECTOR, new_figure
 from relvec.plot.calibration import CalibrationDisplay, ResidualsDisplay
 from relvec.plot.fit import FitDisplay, SurfaceDisplay, plot_fit, plot_predictions
-from relvec.plot.relevance import FeatureRelevanceDisplay
-from relvec.plot.search import HistoryDisplay, RelevancePathDisplay
+from relvec.plot.search import FeatureRelevanceDisplay, HistoryDisplay, RelevancePathDisplay
 
 __all__ = [
     "LINE", "POINT", "TRUTH", "VECTOR", "CalibrationDisplay", "FeatureRelevanceDisplay", "FitDisplay",

@@ -10,7 +10,7 @@ from relvec.app.tables.pipelines import encoded_columns
 from relvec.app.tables.text import format_cell, plural, whole_percents
 from relvec.estimators.base import BaseModel
 from relvec.estimators.records import Fitted
-from relvec.plot.relevance import find_relevance
+from relvec.plot.search import find_relevance
 
 MAX_LISTED_COLUMNS = 8
 MOST_STANDARD_DEVIATIONS = 1000.0  # a width beyond is not told: the function is straight along the column

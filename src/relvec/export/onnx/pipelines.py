@@ -14,11 +14,9 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from relvec.estimators.gp_classifier import GPClassifier
-from relvec.estimators.gp_regressor import GPRegressor
+from relvec.estimators.gp import GPClassifier, GPRegressor
 from relvec.estimators.linear import SparseBayesianClassifier, SparseBayesianRegressor
-from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
-from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
+from relvec.estimators.rvm import RelevanceVectorClassifier, RelevanceVectorRegressor
 from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, add_monomials, require
