@@ -20,7 +20,7 @@ from relvec.inference.evidence import gain_delete
 from relvec.inference.predictive import LinearPredictor
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
-from relvec.solvers import Result, Step
+from relvec.solvers import Result, Status, Step
 
 if TYPE_CHECKING:
     from relvec.estimators.pipeline import Found, Search
@@ -42,35 +42,60 @@ def assemble(
     kept = basis.take(atoms)
     weights, alpha, gamma = tabulate_weights(fits, atoms)
     functions = [search.predictor(fit, kept, atoms) for fit in fits]
-    has_bias = options.fit_intercept and basis.n_atoms - 1 in atoms
-    coef = None
-    if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
-        coef = slopes(kept, weights, source.n_features)
-    model = FittedRVM(
-        basis=kept,
+    model = make_record(
+        source,
+        kept,
+        weights,
+        [fit.result.status for fit in fits],
         functions=functions,
         **search.predictive(functions, alpha, basis),
-        weights=weights,
         alpha=alpha,
         gamma=gamma,
-        intercept=weights[:, -1] if has_bias else np.zeros(len(weights)),
-        coef=coef,
         noise_variance=search.noise_variances(functions),
         log_evidence=np.array([float(fit.log_evidence) for fit in fits]),
         certificate=np.array([float(fit.result.state.largest_gain) for fit in fits]),
         n_iter=np.array([fit.result.n_iter for fit in fits]),
-        status=[fit.result.status.name.lower() for fit in fits],
         history=[fit.history(basis.rows) for fit in fits],
-        relevance_vectors=None if options.precomputed else source.take(np.unique(kept.rows[kept.rows >= 0])),
+        precomputed=options.precomputed,
         n_candidates=basis.n_atoms,
         compression=found.compression,
         placement=placement,
-        single=source.single,
         **learned,
     )
     with np.errstate(over="ignore", under="ignore"):
         check_representable(*(np.sum(function.weight_root**2, axis=1) for function in functions))
     return model
+
+
+def make_record(
+    source: Source, basis: Basis, weights: np.ndarray, status: list[Status], *, history: list[np.ndarray] | None = None,
+    precomputed: bool = False, **fields: Any,
+) -> FittedRVM:  # fmt: skip
+    """Return the record of a model, with what follows from the functions kept and their weights (R, m).
+
+    history : the steps of each search; None where there was no single one.
+    precomputed : whether X holds kernel values, so that its rows are no points.
+    fields : the other fields of the record.
+    """
+    linear, rows = is_linear(basis), np.unique(basis.rows[basis.rows >= 0])
+    constant = np.array([name == "bias" for name in basis.labels()], dtype=float)
+    at_origin = basis(np.zeros((1, source.n_features)))[0] if linear else constant
+    return FittedRVM(
+        basis=basis,
+        weights=weights,
+        intercept=weights @ at_origin,
+        coef=slopes(basis, weights, source.n_features) if linear else None,
+        status=[end.name.lower() for end in status],
+        history=no_history(len(status)) if history is None else history,
+        relevance_vectors=None if precomputed else source.take(rows),
+        single=source.single,
+        **fields,
+    )
+
+
+def no_history(n_searches: int) -> list[np.ndarray]:
+    """Return the steps of models that no single search found."""
+    return [np.zeros(0, dtype=HISTORY) for _ in range(n_searches)]
 
 
 def tabulate_weights(fits: list, atoms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -193,13 +218,20 @@ def tabulate_history(steps: list[Step], rows: np.ndarray, shift: float, unit: fl
     return np.array(table, dtype=HISTORY)
 
 
-def warn_unless_converged(result: Result, tol: float, label: str = "") -> None:
-    """Warn, with advice, of a fit that ended without a certificate."""
-    status = result.status
+def warn_unless_success(status: Status, label: str = "", detail: str = "", instead: str = "") -> None:
+    """Tell how a fit ended that did not converge, with ``detail`` behind the advice of the status or ``instead`` of it.
+
+    ``label`` names the output in front.
+    """
     if not status.success:
-        gain = result.state.largest_gain
-        offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
-        warnings.warn(f"{label}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=caller_level())
+        told = f"{label}{status.name}: {instead or status.value}{detail}."
+        warnings.warn(told, ConvergenceWarning, stacklevel=caller_level())
+
+
+def offered(result: Result, tol: float) -> str:
+    """Return in words what the best single move still offers after a search, where that is more than tol (nats)."""
+    gain = result.state.largest_gain
+    return f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
 
 
 def caller_level() -> int:

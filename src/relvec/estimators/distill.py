@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.basis import Concat
-from relvec.estimators.assemble import HISTORY
+from relvec.estimators.assemble import no_history
 from relvec.estimators.process import find_rows
 from relvec.estimators.records import FittedProcess, FittedRVM
 from relvec.gaussian_process import ProcessPredictor
@@ -63,7 +63,7 @@ def _record(fitted: FittedProcess, predictors: list[DistilledPredictor]) -> Fitt
         alpha=np.where(used, np.divide(1.0, weights**2, out=np.ones_like(weights), where=used), np.inf),  # T01 eq. (16)
         gamma=used.astype(float), intercept=weights @ constant, coef=None, noise_variance=fitted.noise_variance,
         log_evidence=fitted.log_evidence, certificate=np.full(q, np.inf), n_iter=np.zeros(q, dtype=int),
-        status=["distilled"] * q, history=[np.zeros(0, dtype=HISTORY) for _ in predictors],
+        status=["distilled"] * q, history=no_history(q),
         relevance_vectors=fitted.vectors[np.searchsorted(fitted.rows, kept)], n_candidates=basis.n_atoms,
         kernel=fitted.kernel, width=fitted.width, width_rule=fitted.width_rule,
         feature_relevance=fitted.feature_relevance, single=fitted.single,

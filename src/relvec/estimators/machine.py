@@ -20,8 +20,7 @@ from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
 from relvec.estimators.sources.regression import RegressionRows
-from relvec.estimators.sparse import fit_sparse_model
-from relvec.estimators.sparse_classes import fit_sparse_class_model
+from relvec.estimators.sparse import fit_sparse_class_model, fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
 MAX_OF_PROCESS = 1e100  # inputs and targets: squares of sums of larger ones overflow

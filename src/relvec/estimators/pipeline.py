@@ -12,7 +12,7 @@ import numpy as np
 
 from relvec.basis import Basis, kernels_of
 from relvec.design import Compression
-from relvec.estimators.assemble import assemble, describe_widths, warn_unless_converged
+from relvec.estimators.assemble import assemble, describe_widths, offered, warn_unless_success
 from relvec.estimators.noise import fit_noise
 from relvec.estimators.options import GRVM_WIDTHS, MachineOptions
 from relvec.estimators.records import FittedRVM
@@ -136,7 +136,7 @@ def fit(
     if options.centres != "data" and search.can_move_centres:
         found, placement = move_centres(search, found)
     for output, own in enumerate(found.fits):
-        warn_unless_converged(own.result, options.tol, search.label(output))
+        warn_unless_success(own.result.status, search.label(output), offered(own.result, options.tol))
     tuning = None if learned is None else learned.tuning
     rule = options.width_rule(source.n_features)
     widths = describe_widths(found.basis, source.feature_variances())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from relvec.design import Block, LocalSamples, draw_rows
-from relvec.estimators.assemble import caller_level
+from relvec.estimators.assemble import warn_unless_success
 from relvec.estimators.base import BaseModel
 from relvec.estimators.options import ProcessOptions
 from relvec.estimators.records import FittedProcess
@@ -135,10 +133,7 @@ def max_vectors(options: ProcessOptions, X: np.ndarray) -> tuple[int, str]:
 
 def warn_unless_complete(process: Any, label: str = "") -> None:
     """Tell how a process ended that has a status and messages, where it did not converge."""
-    status = Status[process.status.upper()]
-    if not status.success:
-        detail = "; ".join(process.messages)
-        warnings.warn(f"{label}{status.name}: {detail or status.value}.", ConvergenceWarning, stacklevel=caller_level())
+    warn_unless_success(Status[process.status.upper()], label, instead="; ".join(process.messages))
 
 
 def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredictor]) -> FittedProcess:
