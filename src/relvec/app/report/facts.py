@@ -19,8 +19,8 @@ from relvec.app.tables.text import format_cell, format_range, format_to_error, f
 
 # Advice by the name of a fit's status (relvec.solvers.Status).
 CURES = {
-    "noise_floor": "The fit found almost no noise: either the targets have none, or the model passes through every "
-    "row. Do not trust its error bars; try a wider kernel (--width).",
+    "noise_floor": "The fit found almost no noise: the targets have none, or rows repeat. The share of rows within the "
+    "90% intervals says how far the error bars can be trusted.",
     "max_iter": "The search reached its limit of steps. The model is usable; a longer search may find a better one.",
     "time_limit": "The time limit ended the search. The model is the best found by then.",
     "memory_limit": "More rows would have been kept if the memory limit had allowed for them. The model is usable.",
