@@ -278,3 +278,12 @@ def test_near_copies_are_held_out_together_without_being_told():
         X, y = C[place] + 0.01 * rng.normal(size=(180, 7)), rng.integers(0, 2, 30)[place]
         losses.append(-np.log(GPClassifier().fit(X, y).predict_proba(rng.normal(size=(300, 7)))).mean())
     assert np.mean(losses) < 0.9
+
+
+def test_a_machine_is_not_sure_of_classes_that_near_rows_share():
+    losses = []
+    for seed in range(2):
+        (X, y, _), (new_X, new_y, _) = subjects(20, 10, seed), subjects(500, 1, seed + 100)
+        proba = RVC().fit(X, y > 0).predict_proba(new_X)
+        losses.append(-np.log(proba[np.arange(500), (new_y > 0).astype(int)]).mean())
+    assert np.mean(losses) < 0.9  # 2 and more where near rows are held out apart

@@ -27,7 +27,7 @@ MOST_FUNCTIONS = 60
 TOL_NATS = 0.05
 _MOST_STEPS = 1000
 _PATIENCE, _LOST_NATS = 2, 0.02  # prices beyond the best, and nats a row lost, after which folds go no further down
-_TIE_ERRORS = 0.5  # standard errors that a smaller model may lose
+_TIE_ERRORS, _GROUPED_ERRORS = 0.5, 2.0  # standard errors that a smaller model may lose: of rows, and of groups
 _SPREAD = 0.5  # prior standard deviation of the logarithm of the slope of log-odds
 
 Units = tuple[np.ndarray, np.ndarray]  # of a model (u,), and their precisions
@@ -68,7 +68,7 @@ class ClassLevel:
     price : nats a function.
     n_functions : the mean number of functions in the folds.
     latents : of the rows that each fold left out.
-    losses : (n,) log losses of these rows, times their weights.
+    losses : (g,) log losses of these rows, times their weights, summed over each group.
     loss : their sum, a row.
     """
 
@@ -162,7 +162,7 @@ class ClassFolds:
             models = [search_at(problem, price, start) for problem, start in zip(problems, found)]
             parts = [latents_of(p, model, Phi[own]) for p, model, own in zip(problems, models, self.parts)]
             latents = Latents(*(np.concatenate(a) for a in zip(*((part.mean, part.covariance) for part in parts))))
-            losses = log_losses(latents.log_probabilities(), self.rows)
+            losses = np.bincount(self.rows.labels, log_losses(latents.log_probabilities(), self.rows))
             size = float(np.mean([count(p, model.active) for p, model in zip(problems, models)]))
             if levels and size > MOST_FUNCTIONS:
                 break
@@ -176,14 +176,20 @@ class ClassFolds:
 
 
 def choose_class_level(levels: list[ClassLevel]) -> int:
-    """Return the level of least held-out loss, or a smaller one that loses half a standard error at most."""
+    """Return the level of least held-out loss, or a smaller one that loses some standard errors at most.
+
+    Losses of two levels are compared row by row, or group by group. Where groups have several rows more may be lost: a
+    search has counted each group as often as it has rows.
+    """
     best = min(levels, key=lambda level: level.loss)
     for i, level in sorted(enumerate(levels), key=lambda pair: pair[1].n_functions):
         more = level.losses - best.losses
-        if level is best or more.sum() <= _TIE_ERRORS * np.sqrt(len(more)) * more.std():
+        if level is best or more.sum() <= errors * np.sqrt(len(more)) * more.std():
             return i
     return 0
 
+    grouped = 2 * len(best.losses) <= len(best.latents.mean)
+    errors = _GROUPED_ERRORS if grouped else _TIE_ERRORS
 
 def calibrate_slope(latents: Latents, rows: DistinctRows) -> float:
     """Return the factor of log-odds of most likelihood at held-out rows, under a weak prior about one."""

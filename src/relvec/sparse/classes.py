@@ -14,7 +14,7 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.gaussian_process.classes.learn import Effort, learn_latent
-from relvec.gaussian_process.classes.rows import DistinctRows, few_differ, merge_equal_rows
+from relvec.gaussian_process.classes.rows import DistinctRows, few_differ, join_near_rows, merge_equal_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import Rows, Units, find_categories, order_keys, standardise_inputs
 from relvec.runtime.clock import Clock
@@ -141,11 +141,15 @@ def fit_sparse_classes(
 
 
 def order_rows(rows: DistinctRows) -> tuple[DistinctRows, DistinctRows, Units]:
-    """Return rows in an order that their units do not change, the same rows standardised, and the units."""
+    """Return rows in an order that their units do not change, the same rows standardised, and the units.
+
+    Rows near to each other and far from others are of one group.
+    """
     Z, units = standardise_inputs(rows.X, rows.weight)
     order = np.lexsort(order_keys(Z, rows.weight))
     rows = rows.take(order)
-    return rows, DistinctRows(Z[order], rows.counts, rows.group), units
+    scaled = join_near_rows(DistinctRows(Z[order], rows.counts, rows.group))
+    return replace(rows, group=scaled.group), scaled, units
 
 
 def learn_class_widths(

@@ -113,11 +113,21 @@ def scale(rows: DistinctRows, lengths: np.ndarray) -> tuple[DistinctRows, Units]
 def _ordered(X: np.ndarray, rows: DistinctRows) -> DistinctRows:
     """Return the rows with inputs X (n, d), ordered; those near to each other and far from others are of one group."""
     order = np.lexsort(order_keys(X, rows.weight))
-    found = replace(rows, X=X).take(order)
-    if not 2 < len(found) <= COMPARED_ROWS:
-        return found
-    near = join_labels(found.labels, near_groups(found.X))
-    return found if near.max() == len(near) - 1 else replace(found, group=near)
+    return join_near_rows(replace(rows, X=X).take(order))
+
+
+def join_near_rows(rows: DistinctRows) -> DistinctRows:
+    """Return standardised rows, those near to each other and far from others of one group; many are not compared.
+
+    >>> X = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 4, axis=0)
+    >>> X += 0.01 * np.random.default_rng(1).normal(size=X.shape)
+    >>> len(set(join_near_rows(DistinctRows(X, np.ones((120, 2)))).labels.tolist()))
+    30
+    """
+    if not 2 < len(rows) <= COMPARED_ROWS:
+        return rows
+    near = join_labels(rows.labels, near_groups(rows.X))
+    return rows if near.max() == len(near) - 1 else replace(rows, group=near)
 
 
 def few_differ(rows: DistinctRows) -> bool:
