@@ -39,6 +39,7 @@ from relvec.sparse.class_levels import (
 from relvec.sparse.dictionary import LEARNED_ROWS, SCALES, LearnedWidths, build, columns_alone, in_units
 
 SEARCHED_ROWS = 2000  # that functions are chosen on; all rows then say what their weights are
+CENTRES = 400  # rows that functions sit on
 UNCERTAIN_PRICE_NATS = 2.0  # where no rows can be held out
 _SHARE_NATS, _LEAST_SHARE = 0.05, 0.15  # of a nat held out in the logarithm of a share, and a share that is dropped
 _LAST, _STEPS = Sequential(restarts=0), 1000  # of the search that ends with a certificate
@@ -186,7 +187,7 @@ def _dictionaries(learned: tuple[LearnedWidths, ...], rows: DistinctRows, X: np.
     none = np.zeros(len(rows))
     drawn = Rows(rows.X, none, rows.weight, none)
     found = [("columns", columns_alone(drawn, X))]
-    return [*found, *((widths.name, build(widths.kernels(SCALES[0]), drawn, X)) for widths in learned)]
+    return [*found, *((widths.name, build(widths.kernels(SCALES[0]), drawn, X, CENTRES)) for widths in learned)]
 
 
 def compare_settings(

@@ -136,12 +136,12 @@ def _columns(rows: Rows) -> Linear:
     return Linear(features=tuple(sound.tolist()), centre=tuple(rows.weight @ rows.X / rows.total))
 
 
-def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:
+def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray, most: int = MAX_CENTRES) -> Basis:
     """Return the dictionary of kernels on distinct rows, or a draw of them, the columns of X (n, d) and a constant.
 
-    The rows are in the order of a hash of their inputs, so that the first of them are a draw.
+    The rows are in the order of a hash of their inputs, so that the first of them, at most so many, are a draw.
     """
-    most = _FEWER_CENTRES if len(rows) > _MANY_ROWS else MAX_CENTRES
+    most = min(most, _FEWER_CENTRES) if len(rows) > _MANY_ROWS else most
     centres = rows.X[: max(min(most, MAX_FUNCTIONS // max(len(kernels), 1)), 1)]
     own = hash_rows(X + 0.0)
     order = np.argsort(own, kind="stable")
