@@ -1,40 +1,69 @@
-"""Every public solver and predictive distribution against dense code written from the papers (`tests/oracle.py`)."""
+"""Every public solver and predictive distribution against dense code written from the papers (`tests/oracle.py`).
+
+Thirty problems a run, one for each family of models and solver, drawn anew every day: the number in the name of a test
+draws its problem again, with ``RELVEC_LETTER`` set to the day that the name has.
+"""
+
+import os
+from datetime import date
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 import oracle
 from relvec import RVC, RVR
 from relvec.inference.predictive import Augmented
-from relvec.solvers import EM, Sequential
+from relvec.solvers import EM
 
 SEEDS = range(4)
+DAY = int(os.environ.get("RELVEC_LETTER", date.today().toordinal()))
 KERNELS = {
     "gaussian": lambda sq, r: np.exp(-sq / r**2),
     "laplace": lambda sq, r: np.exp(-np.sqrt(sq) / r),
     "cauchy": lambda sq, r: 1.0 / (1.0 + sq / r**2),
 }
-TF03 = {select: Sequential(select=select, stop="tf03") for select in ("random", "order")} | {"gain": "tf03"}
-SOLVERS = {
-    "sequential": "sequential", "mackay": "mackay", "em": EM(max_iter=500), **TF03,
-}  # fmt: skip
+TF03 = {"random": "tf03-random", "order": "tf03-order", "gain": "tf03"}
+SOLVERS = {"sequential": "sequential", "mackay": "mackay", "em": EM(max_iter=500), **TF03}
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-class Drawn:
-    """A random problem: inputs, a kernel with a width, targets or two classes, and its whole dictionary."""
+def new_problems(family):
+    """Parameters of a test: every solver, each with a problem of its own."""
+    solvers = list(SOLVERS)
+    numbers = [(6 * list(FAMILIES).index(family) + i, name) for i, name in enumerate(solvers)]
+    return pytest.mark.parametrize(("seed", "name"), [([DAY, i], name) for i, name in numbers],
+                                   ids=[f"day {DAY} problem {i} {name}" for i, name in numbers])  # fmt: skip
 
-    def __init__(self, seed, classes):
-        rng = np.random.default_rng([seed, classes])
+
+def gross_errors(f, rng):
+    """Noise of three degrees of freedom."""
+    return f + 0.2 * rng.standard_t(3.0, len(f))
+
+
+FAMILIES = {
+    "regression": lambda f, rng: f + rng.normal(0.0, 0.2, len(f)),
+    "classes": lambda f, rng: (f + rng.logistic(0.0, 0.4, len(f)) > 0.0).astype(float),
+    "counts": lambda f, rng: rng.poisson(np.exp(0.5 + 0.7 * f)).astype(float),
+    "three classes": lambda f, rng: np.digitize(f + rng.logistic(0.0, 0.2, len(f)), np.quantile(f, [1 / 3, 2 / 3])),
+    "gross errors": gross_errors,
+}
+STUDENT_ACCURACY = 0.1  # of weights and scales that take turns until the bound rises no more
+
+
+class Drawn:
+    """A random problem: inputs, a kernel with a width, targets of a family, and its whole dictionary."""
+
+    def __init__(self, seed, family="regression"):
+        rng = np.random.default_rng([*np.atleast_1d(seed), list(FAMILIES).index(family)])
         n, d = int(rng.integers(20, 36)), int(rng.integers(1, 4))
         self.X, self.Z = rng.uniform(-3.0, 3.0, (n, d)), rng.uniform(-4.0, 4.0, (5, d))
-        name = list(KERNELS)[seed % 3]
+        name = list(KERNELS)[int(np.sum(seed)) % 3]
         width = float(rng.uniform(1.0, 2.5)) * np.sqrt(d)
         self.kernel, self.options = lambda sq: KERNELS[name](sq, width), {"kernel": name, "width": width}
         f = np.sin(self.X[:, 0]) + 0.3 * self.X.sum(axis=1)
-        self.y = (f + rng.logistic(0.0, 0.4, n) > 0.0).astype(float) if classes else f + rng.normal(0.0, 0.2, n)
+        self.y = FAMILIES[family](f, rng)
         self.Phi = self.functions(self.X, self.X)
 
     def functions(self, X, centres):
@@ -46,14 +75,13 @@ class Drawn:
 
     def places(self, model):
         """The dictionary's atoms that a model keeps, in the order of its weights."""
-        constant = [len(self.X)] if len(model.weights_) > len(model.relevance_) else []
+        constant = [len(self.X)] if len(model.atoms_) > len(model.relevance_) else []
         return np.array([*model.relevance_, *constant], dtype=int)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("seed", SEEDS)
+@new_problems("regression")
 def test_a_regression_by_every_solver_is_that_of_dense_formulas(seed, name):
-    drawn = Drawn(seed, False)
+    drawn = Drawn(seed)
     model = RVR(solver=SOLVERS[name], predictive="rvm", random_state=0, **drawn.options).fit(drawn.X, drawn.y)
     active, t, alpha, beta = drawn.places(model), drawn.y, model.alpha_, 1.0 / model.noise_variance_
     Phi = drawn.Phi[:, active]
@@ -89,10 +117,9 @@ def test_a_regression_by_every_solver_is_that_of_dense_formulas(seed, name):
     assert gains.max() < 1e-3
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("seed", SEEDS)
+@new_problems("classes")
 def test_classes_by_every_solver_are_those_of_dense_formulas(seed, name):
-    drawn = Drawn(seed, True)
+    drawn = Drawn(seed, "classes")
     model = RVC(solver=SOLVERS[name], random_state=0, **drawn.options).fit(drawn.X, drawn.y)
     active, t, alpha = drawn.places(model), drawn.y, model.alpha_
     Phi = drawn.Phi[:, active]
@@ -116,6 +143,57 @@ def test_classes_by_every_solver_are_those_of_dense_formulas(seed, name):
         updated = (1.0 - alpha * np.diag(Sigma)) / mode**2
         moved = oracle.laplace_evidence(Phi, t, updated, "bernoulli")
         assert_allclose(moved, model.log_marginal_likelihood_, atol=1e-3)
+
+
+@new_problems("counts")
+def test_counts_by_every_solver_are_those_of_dense_formulas(seed, name):
+    drawn = Drawn(seed, "counts")
+    model = RVR(likelihood="poisson", solver=SOLVERS[name], random_state=0, **drawn.options).fit(drawn.X, drawn.y)
+    active, t, alpha = drawn.places(model), drawn.y, model.alpha_
+    Phi, Z = drawn.Phi[:, active], drawn.functions(drawn.Z, drawn.X)[:, active]
+    Sigma, mode = oracle.laplace_posterior(Phi, t, alpha, "poisson")
+    assert_allclose(model.weights_, mode, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.covariance_, Sigma, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.log_marginal_likelihood_, oracle.laplace_evidence(Phi, t, alpha, "poisson"), atol=1e-6)
+    f, spread = Z @ mode, np.einsum("ij,jk,ik->i", Z, Sigma, Z)
+    rate = np.exp(f + 0.5 * spread)  # the mean of a log-normal variable, and the variance of a count about it
+    mean, std = model.predict(drawn.Z, return_std=True)
+    assert_allclose(mean, rate, rtol=1e-5)
+    assert_allclose(std**2, rate + rate**2 * np.expm1(spread), rtol=1e-4)
+
+
+@new_problems("three classes")
+def test_a_softmax_by_every_solver_is_that_of_dense_formulas(seed, name):
+    drawn = Drawn(seed, "three classes")
+    model = RVC(solver=SOLVERS[name], averaging="mode", random_state=0, **drawn.options).fit(drawn.X, drawn.y)
+    active, alpha, t = drawn.places(model), model.alpha_, np.eye(3)[drawn.y]
+    Phi, kept = drawn.Phi[:, active], np.isfinite(alpha).ravel()
+    Sigma, mode = oracle.laplace_posterior(Phi, t, alpha, "softmax")
+    assert_allclose(model.weights_, mode, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.covariance_.reshape(kept.size, kept.size)[np.ix_(kept, kept)], Sigma, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.log_marginal_likelihood_, oracle.laplace_evidence(Phi, t, alpha, "softmax"), atol=1e-6)
+    f = drawn.functions(drawn.Z, drawn.X)[:, active] @ mode.T
+    assert_allclose(model.predict_proba(drawn.Z), softmax(f, axis=1), atol=1e-6)  # T01 eq. (28)
+
+
+@new_problems("gross errors")
+def test_student_noise_by_every_solver_is_that_of_dense_formulas(seed, name):
+    """The posterior of a regression whose rows weigh what the noise of each is expected to allow."""
+    drawn = Drawn(seed, "gross errors")
+    model = RVR(likelihood="student-t", solver=SOLVERS[name], random_state=0, **drawn.options).fit(drawn.X, drawn.y)
+    active, t, alpha, nu = drawn.places(model), drawn.y, model.alpha_, model.degrees_of_freedom_
+    Phi, Z = drawn.Phi[:, active], drawn.functions(drawn.Z, drawn.X)[:, active]
+    scale2 = model.noise_variance_ * (nu - 2.0) / nu
+    squares = (t - Phi @ model.weights_) ** 2 + np.einsum("ij,jk,ik->i", Phi, model.covariance_, Phi)
+    weights = (nu + 1.0) / (nu + squares / scale2)
+    Sigma, mu = oracle.posterior(Phi, t, alpha, 1.0 / scale2, weights)
+    scale = np.abs(mu) + np.sqrt(np.diag(Sigma))
+    assert_allclose(model.weights_ / scale, mu / scale, atol=STUDENT_ACCURACY)
+    assert np.all(np.abs(np.log(np.diag(model.covariance_) / np.diag(Sigma))) < np.log(2.0))  # the scale lags
+    mean, std = model.predict(drawn.Z, return_std=True)
+    assert_allclose(mean, Z @ model.weights_, atol=1e-9)
+    spread = np.einsum("ij,jk,ik->i", Z, model.covariance_, Z)
+    assert_allclose(std**2, model.noise_variance_ + spread, rtol=1e-7)
 
 
 def dense_tf03(Phi, t, steps):
@@ -147,7 +225,7 @@ def functions(history, n_rows):
 
 
 def test_the_steps_of_a_regression_are_those_of_tf03_one_by_one():
-    drawn = Drawn(3, False)
+    drawn = Drawn(3)
     history = RVR(solver="tf03", predictive="rvm", **drawn.options).fit(drawn.X, drawn.y).history_
     steps = history[history["action"] != "noise"][1:16]
     assert list(zip(steps["action"], functions(steps, len(drawn.X)), strict=True)) == dense_tf03(drawn.Phi, drawn.y, 15)
@@ -156,7 +234,7 @@ def test_the_steps_of_a_regression_are_those_of_tf03_one_by_one():
 @pytest.mark.parametrize("select", TF03)
 def test_classes_follow_tf03_from_action_to_action(select):
     """Each added, re-estimated or deleted function is one that TF03 eq. (20)-(21) names at the mode before it."""
-    drawn = Drawn(2, True)
+    drawn = Drawn(2, "classes")
     history = RVC(solver=TF03[select], random_state=1, **drawn.options).fit(drawn.X, drawn.y).history_
     active, alpha = np.zeros(0, dtype=int), np.zeros(0)
     assert len(history) > 10 and {"add", "reestimate"} <= set(history["action"])
@@ -192,7 +270,7 @@ def test_shared_precisions_have_no_search_by_tf03():
 def test_the_rule_of_tf03_warns_only_where_a_move_is_left():
     warned = []
     for seed in SEEDS:
-        drawn = Drawn(seed, False)
+        drawn = Drawn(seed)
         model = RVR(solver="tf03", predictive="rvm", **drawn.options).fit(drawn.X, drawn.y)
         assert (model.status_ == "stopped") == (model.certificate_ > 1e-4)
         warned.append(model.status_ == "stopped")
