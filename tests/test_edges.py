@@ -162,7 +162,7 @@ def test_a_parquet_file_that_outgrows_memory_goes_on_in_a_file(tmp_path, monkeyp
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "t": Y}).to_parquet(tmp_path / "x.parquet")
     monkeypatch.setattr(readers, "_BATCH", 20)
     monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 1e-12)
-    loaded = readers.load(tmp_path / "x.parquet", "t", None, 1.5e12 * X[:20].nbytes, False)
+    loaded = readers.load_rows(tmp_path / "x.parquet", "t", None, 1.5e12 * X[:20].nbytes, False)
     np.testing.assert_array_equal(np.asarray(loaded.X[0 : len(X)]), X)
     assert not isinstance(loaded.X, np.ndarray)
 

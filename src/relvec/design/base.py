@@ -129,7 +129,7 @@ class Compression:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DesignRows:
     """A dictionary and targets in the same n coordinates."""
 
     design: Design  # (n, M)

@@ -56,7 +56,7 @@ def is_parquet(X: RowsLike) -> bool:
     return isinstance(X, str | Path) or type(X).__module__.startswith("pyarrow._dataset")
 
 
-def load(X: RowsLike, y: TargetsLike, weights: PerRow, memory: float, in_passes: bool = False) -> Loaded | None:
+def load_rows(X: RowsLike, y: TargetsLike, weights: PerRow, memory: float, in_passes: bool = False) -> Loaded | None:
     """Return the rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
 
     A fit ``in_passes`` reads its rows a few times only, so that fewer are held.

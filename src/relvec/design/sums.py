@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from relvec.basis import Basis, Concat, even_draw, numbers_per_entry
-from relvec.design.base import Compression, Rows
+from relvec.design.base import Compression, DesignRows
 from relvec.design.cholesky import TOLERANCE, Factor, kernel_on_training_rows, partial_cholesky
 from relvec.design.dense import DenseDesign
 from relvec.design.samples import Block, LocalSamples, Samples
@@ -42,7 +42,7 @@ Columns = Callable[[Array], Array]  # of rows X (b, d): A (b, c), in the library
 
 def reduce_rows(
     basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None
-) -> tuple[np.ndarray | None, Rows]:
+) -> tuple[np.ndarray | None, DesignRows]:
     """Return a bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
 
     Where the dictionary is too long for that, the rows are those of an even draw of its atoms, which come first; None
@@ -75,7 +75,7 @@ def draw_atoms(basis: Basis, most: int, keep: np.ndarray | None = None) -> np.nd
     return np.union1d(fixed, drawn[: max(most - len(fixed), 1)]).astype(np.intp)
 
 
-def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows:
+def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows:
     """Return the design matrix itself, computed block by block, and the targets, times the roots of the weights."""
     Phi, targets = np.empty((samples.n_rows, basis.n_atoms)), np.empty((samples.n_rows, samples.n_targets))
 
@@ -86,7 +86,7 @@ def dense_rows(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -
         targets[rows] = block.targets * block.root
 
     samples.blocked(_block_rows(basis.n_atoms * numbers_per_entry(basis), memory)).reduce(fill, lambda a, b: None)
-    return Rows(DenseDesign(Phi, overwrite=True), targets, np.zeros(samples.n_targets))
+    return DesignRows(DenseDesign(Phi, overwrite=True), targets, np.zeros(samples.n_targets))
 
 
 def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
@@ -96,7 +96,7 @@ def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
     return design
 
 
-def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows | None:
+def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows | None:
     """All rows in the coordinates that a kernel has at a few pivots; None where its rank is not low."""
     part = kernel_on_training_rows(basis)
     if not isinstance(basis, Concat) or part is None or part.centres is None or part.n_atoms < MIN_ROWS_TO_COMPRESS:
@@ -124,17 +124,17 @@ def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) ->
     design = DenseDesign(D.T, overwrite=True)
     # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
     error = np.sqrt(left * apart) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
-    return Rows(design, y, outside, Compression(N, len(R), TOLERANCE, float(error.max())))
+    return DesignRows(design, y, outside, Compression(N, len(R), TOLERANCE, float(error.max())))
 
 
-def by_columns(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> Rows:
+def by_columns(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows:
     """All rows in the coordinates of the M atoms themselves: exact, from a QR factorisation, for a fixed dictionary."""
     M = basis.n_atoms
     if np.any(basis.rows >= 0):
         R, y, outside, _ = add_up(basis, samples, M, memory, None, numbers_per_entry(basis))
-        return Rows(DenseDesign(R), y, outside, Compression(samples.n_rows, M, 0.0, _ROUNDING))
+        return DesignRows(DenseDesign(R), y, outside, Compression(samples.n_rows, M, 0.0, _ROUNDING))
     R = qr_of_columns(basis, samples, M, memory, numbers_per_entry(basis))
-    return Rows(DenseDesign(R[:, :M]), R[:, M:], np.zeros(samples.n_targets))
+    return DesignRows(DenseDesign(R[:, :M]), R[:, M:], np.zeros(samples.n_targets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class PivotColumns:
         return F if self.others is None else namespace(X).concat([self.others(X), F], axis=1)
 
 
-class Sums(NamedTuple):
+class TriangleSums(NamedTuple):
     """A'A, A't, t't, and the weighted part of k(x, x) that a factor leaves."""
 
     gram: np.ndarray
@@ -187,7 +187,7 @@ def qr_of_columns(columns: Columns, samples: Samples, c: int, memory: float, num
     return tall_qr(samples, partial(_with_targets, columns))
 
 
-def _sum_block(columns: Columns, factor: Factor | None, block: Block) -> Sums:
+def _sum_block(columns: Columns, factor: Factor | None, block: Block) -> TriangleSums:
     X = block.X
     with np.errstate(over="ignore", invalid="ignore"):  # left to the QR factorisation
         A, left = columns(X), 0.0
@@ -196,10 +196,10 @@ def _sum_block(columns: Columns, factor: Factor | None, block: Block) -> Sums:
             left = float(block.weights @ np.maximum(rest, 0.0))
         T = block.targets * block.root
         A = A * like(A, block.root)
-        return Sums(to_host(A.T @ A), to_host(A.T @ like(A, T)), np.einsum("ij,ij->j", T, T), left)
+        return TriangleSums(to_host(A.T @ A), to_host(A.T @ like(A, T)), np.einsum("ij,ij->j", T, T), left)
 
 
-def _add(a: Sums, b: Sums) -> Sums:
+def _add(a: TriangleSums, b: TriangleSums) -> TriangleSums:
     for total, more in zip(a[:3], b[:3], strict=True):
         total += more
     return a._replace(left=a.left + b.left)

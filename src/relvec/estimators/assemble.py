@@ -23,7 +23,7 @@ from relvec.kernels import Linear as LinearKernel
 from relvec.solvers import Result, Status, Step
 
 if TYPE_CHECKING:
-    from relvec.estimators.pipeline import Found, Search
+    from relvec.estimators.pipeline import Found, MachineSearch
 
 HISTORY = np.dtype(
     [("action", "U10"), ("atom", np.int64), ("row", np.int64), ("gain", float), ("objective", float),
@@ -32,7 +32,12 @@ HISTORY = np.dtype(
 
 
 def assemble(
-    options: MachineOptions, source: Source, search: Search, found: Found, placement: Placement | None, **learned: Any
+    options: MachineOptions,
+    source: Source,
+    search: MachineSearch,
+    found: Found,
+    placement: Placement | None,
+    **learned: Any,
 ) -> FittedRVM:
     """Return the fits over one dictionary as a record; ``learned`` are its fields that tell of learned widths."""
     fits, basis = found.fits, found.basis

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._version import __version__
-from relvec.design import blocks_to_predict, is_dask, is_sliced, load
+from relvec.design import blocks_to_predict, is_dask, is_sliced, load_rows
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.records import Fitted, describe_as_html
@@ -179,7 +179,7 @@ class BaseModel(BaseEstimator):
 
         in_passes : whether the fit reads its rows a few times only, so that they had better stay on disk.
         """
-        found = load(X, y, sample_weight, options.memory, in_passes)
+        found = load_rows(X, y, sample_weight, options.memory, in_passes)
         if found is None:
             return X, y, sample_weight, None
         if not is_sliced(found.X):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, content_ranks, even_draw, input_columns, is_inputs, kernels_of
-from relvec.design import DenseDesign, Rows, centre_columns
+from relvec.design import DenseDesign, DesignRows, centre_columns
 from relvec.estimators.assemble import linear_predictor, tabulate_history
 from relvec.estimators.options import MachineOptions
-from relvec.estimators.pipeline import Found, Search
+from relvec.estimators.pipeline import Found, MachineSearch
 from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
@@ -137,7 +137,7 @@ def check_size(largest: float) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianSearch(Search):
+class GaussianSearch(MachineSearch):
     """The search for models of targets under Gaussian noise."""
 
     options: MachineOptions
@@ -190,7 +190,7 @@ class GaussianSearch(Search):
         fits = [self._fit_output(output, problem, part, compressed) for output, problem in problems]
         return Found(fits, part, rows.compression)
 
-    def problems_on(self, part: Basis, rows: Rows, starts: list | None = None) -> list[Problem]:
+    def problems_on(self, part: Basis, rows: DesignRows, starts: list | None = None) -> list[Problem]:
         """Return the problem of each output over a dictionary on its rows."""
         scale = rows.design.scale
         order, draw, essential = content_ranks(part, scale), even_draw(part), np.flatnonzero(part.rows < 0)
@@ -207,7 +207,7 @@ class GaussianSearch(Search):
             for output, (problem, start, unit) in enumerate(zip(self.problems, starts, self.units, strict=True))
         ]  # fmt: skip
 
-    def _fit_jointly(self, dictionary: Any, rows: Rows) -> list[GaussianFit]:
+    def _fit_jointly(self, dictionary: Any, rows: DesignRows) -> list[GaussianFit]:
         """Fits of all outputs where groups of columns, or the outputs, share precisions."""
         options, problems, scale = self.options, self.problems_on(dictionary, rows), rows.design.scale
         prior = options.solver if isinstance(options.solver, Stepwise) else Stepwise("flat")
@@ -333,7 +333,7 @@ def augment(
     return found
 
 
-def centred(rows: Rows, constant: int) -> Rows:
+def centred(rows: DesignRows, constant: int) -> DesignRows:
     """Rows with their columns centred on the means, where they are not yet and lie in memory."""
     design = rows.design
     if design.offset is not None or not isinstance(design, DenseDesign):

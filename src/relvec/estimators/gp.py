@@ -15,8 +15,7 @@ from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.process import Process, fit_class_process, fit_processes
 from relvec.estimators.records import FittedProcess
 from relvec.estimators.rvm import RelevanceVectorRegressor
-from relvec.estimators.sources.classes import ClassRows
-from relvec.estimators.sources.regression import RegressionRows
+from relvec.estimators.sources.rows import ClassRows, RegressionRows
 from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike, to_host
 
 LIKELIHOODS, NOISES = ("gaussian", "student-t", "censored"), ("auto", "constant", "heteroscedastic")

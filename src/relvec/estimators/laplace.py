@@ -17,7 +17,7 @@ from relvec.design import (
 )
 from relvec.estimators.assemble import linear_predictor, offset_shares, tabulate_history
 from relvec.estimators.options import MachineOptions
-from relvec.estimators.pipeline import Found, Search
+from relvec.estimators.pipeline import Found, MachineSearch
 from relvec.estimators.refit import refit, replace_posterior
 from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.estimators.sources.base import output_target, scaled_precisions, scaled_rates
@@ -114,7 +114,7 @@ class LaplaceFit:
 
 
 @dataclass(frozen=True, eq=False)
-class LaplaceSearch(Search):
+class LaplaceSearch(MachineSearch):
     """The search for models of classes or counts."""
 
     options: MachineOptions

@@ -18,8 +18,7 @@ from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
-from relvec.estimators.sources.classes import ClassRows
-from relvec.estimators.sources.regression import RegressionRows
+from relvec.estimators.sources.rows import ClassRows, RegressionRows
 from relvec.estimators.sparse import fit_sparse_class_model, fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 

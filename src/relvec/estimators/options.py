@@ -287,7 +287,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
     classes : whether the targets are classes.
     earlier : the model that a warm start begins with, or None.
     """
-    check_numbers(given)
+    check_parameters(given)
     likelihood, tol = given["likelihood"], given["tol"]
     counts = likelihood == "poisson"
     asked: Any = as_solver(given["solver"])
@@ -325,7 +325,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
 
 def process_options(given: Mapping[str, Any], *, noise: str, earlier: list | None) -> ProcessOptions:
     """Resolve the parameters of a process; ``earlier`` are the processes that a warm start begins with."""
-    check_numbers(given)
+    check_parameters(given)
     return ProcessOptions(
         memory_limit=given["memory_limit"],
         clock=Clock(given["time_limit"]),
@@ -444,7 +444,7 @@ def logs_steps(verbose: Any) -> bool:
     return verbose is not None and verbose >= 2
 
 
-def check_numbers(given: Mapping[str, Any]) -> None:
+def check_parameters(given: Mapping[str, Any]) -> None:
     """Refuse scalar parameters that make no sense, with errors that say what was expected."""
 
     def positive(value: Any) -> bool:

@@ -36,7 +36,7 @@ class Found:
         return [fit.model for fit in self.fits]
 
 
-class Search(ABC):
+class MachineSearch(ABC):
     """The search for the models of all outputs under one likelihood, on the rows of a source."""
 
     options: MachineOptions
@@ -69,7 +69,7 @@ class Search(ABC):
     def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
         """Atoms of a model over n_atoms of them."""
 
-    def without_interpolation(self, found: Found, learned: TunedBasis) -> Search | None:
+    def without_interpolation(self, found: Found, learned: TunedBasis) -> MachineSearch | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
         return None
 
@@ -107,7 +107,7 @@ class Search(ABC):
 
 
 def fit(
-    options: MachineOptions, source: Source, search_for: Callable[[MachineOptions, Any, Basis], Search]
+    options: MachineOptions, source: Source, search_for: Callable[[MachineOptions, Any, Basis], MachineSearch]
 ) -> FittedRVM:
     """Fit a relevance vector machine to the rows of a source.
 
@@ -125,7 +125,7 @@ def fit(
         raise ValueError("predictive='augmented' needs a kernel as a function of the inputs: use predictive='rvm' here")
     source = source.for_learning() if free.any() else source
     search = search_for(options, source, basis)
-    learned = learn_widths(search, basis, free) if free.any() and search.varies else None
+    learned = tune_dictionary(search, basis, free) if free.any() and search.varies else None
     if learned is not None:
         basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
     found = search.run(basis, None if learned is None else learned.models)
@@ -145,7 +145,7 @@ def fit(
     )
 
 
-def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:
+def tune_dictionary(search: MachineSearch, basis: Basis, free: np.ndarray) -> TunedBasis:
     """The dictionary with its free parameters (p,) learned by evidence."""
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
@@ -168,7 +168,7 @@ def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> TunedBasis:
     return learned if sample.complete else replace(learned, noises=None)
 
 
-def move_centres(search: Search, found: Found) -> tuple[Found, grvm.Placement | None]:
+def move_centres(search: MachineSearch, found: Found) -> tuple[Found, grvm.Placement | None]:
     """The models with their centres moved to where the evidence is higher, and how well the data place them."""
     options, sample = search.options, search.source.sample(found.basis)
     targets = search.targets_on(sample, found.basis.n_atoms)

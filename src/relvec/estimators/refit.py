@@ -48,14 +48,14 @@ def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int) 
     problem, p = fit.problem, fit.result.state.posterior
     functions, atoms = fit.pairs
     own = np.unique(atoms)
-    columns = Columns(basis.take(own) if len(own) else None, np.searchsorted(own, atoms), fit.scale[atoms],
-                      None if fit.offset is None else fit.offset[atoms])  # fmt: skip
+    columns = ModelColumns(basis.take(own) if len(own) else None, np.searchsorted(own, atoms), fit.scale[atoms],
+                           None if fit.offset is None else fit.offset[atoms])  # fmt: skip
     model = partial(BlockOfModel, columns, problem.likelihood, output)
     b = 0.0 if problem.prior_b is None else np.repeat(problem.prior_b[atoms[:: problem.per_unit]], problem.per_unit)
     best, alpha, mean = None, p.alpha, p.mean
     for _ in range(MAX_ROUNDS):
         weighting = Weighting.of(functions, alpha, K)
-        found = _posterior(ModeRows(samples, model(weighting)), functions, alpha, mean)
+        found = _posterior(ModeSamples(samples, model(weighting)), functions, alpha, mean)
         gain = np.inf if best is None else found.log_evidence - best.log_evidence
         best = found if best is None or gain > 0.0 else best
         if gain < MIN_GAIN_NATS or not len(alpha):
@@ -72,7 +72,7 @@ def _of_units(values: np.ndarray, per_unit: int) -> np.ndarray:
     return np.repeat(values.reshape(-1, per_unit).mean(axis=1), per_unit)
 
 
-def _posterior(rows: ModeRows, functions: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplacePosterior:
+def _posterior(rows: ModeSamples, functions: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplacePosterior:
     weighting = rows.model.weighting
     point, U = newton(rows, weighting.begin(rows, start))
     mean, root = weighting.in_given_order(point.v, U)
@@ -90,7 +90,7 @@ def replace_posterior(fit: LaplaceFit, posterior: LaplacePosterior) -> LaplaceFi
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class ModelColumns:
     """The column of each weight (b, k), as a function of rows X (b, d): those of a few atoms, scaled and centred."""
 
     basis: Basis | None
@@ -122,7 +122,7 @@ class Totals(tuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ModeRows:
+class ModeSamples:
     """Rows of a search for a mode, `relvec.inference.laplace.ModeRows`: one pass a point."""
 
     samples: Samples
@@ -147,7 +147,7 @@ class ModeRows:
 class BlockOfModel:
     """What a model is on a block of rows; it can be sent to workers."""
 
-    columns: Columns
+    columns: ModelColumns
     likelihood: Likelihood
     output: int
     weighting: Weighting

@@ -109,7 +109,7 @@ def _function_variance(writer: Writer, part: LinearExpansion) -> Number:
     return writer.dot(part.basis, part.log_variance).maximum(low).minimum(high).exp()
 
 
-def in_units(scale: Scale, mean: Number, variance: Number | None, std: bool) -> tuple[Number, Number | None]:
+def in_target_units(scale: Scale, mean: Number, variance: Number | None, std: bool) -> tuple[Number, Number | None]:
     """Return the mean and, if asked, variance of targets that are normal with these on a scale: `Scale.moments`."""
     if scale.sign == 0 or variance is None:
         return mean, variance

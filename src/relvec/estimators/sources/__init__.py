@@ -2,8 +2,7 @@
 
 from relvec.estimators.sources.base import ProcessRows, Sample, Source
 from relvec.estimators.sources.large import LargeSource, draw_size, machine_rows, process_rows
-from relvec.estimators.sources.memory import MemorySource
-from relvec.estimators.sources.sparse import SparseSource
+from relvec.estimators.sources.memory import MemorySource, SparseSource
 
 __all__ = [
     "LargeSource", "MemorySource", "ProcessRows", "Sample", "Source", "SparseSource", "draw_size", "machine_rows",

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from relvec.basis import Basis
-from relvec.design import LaplaceDesign, Rows, Samples
+from relvec.design import DesignRows, LaplaceDesign, Samples
 from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
@@ -104,7 +104,7 @@ class Source(ABC):
         """Return the same rows with targets divided by units (q,)."""
 
     @abstractmethod
-    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, Rows]:
+    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, DesignRows]:
         """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows."""
 
     @abstractmethod

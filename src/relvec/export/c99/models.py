@@ -9,7 +9,7 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.export.c99.source import CSource, RowWriter, format_double, quote
 from relvec.export.exported import ExportedModel, dense_weights, expand_machine, scale_of
-from relvec.export.formulas import in_units, interval, machine_moments
+from relvec.export.formulas import in_target_units, interval, machine_moments
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import CountPredictor
@@ -35,7 +35,7 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
 
     def assign_moments(i: int) -> list[str]:
         centre, spread = machine_moments(writer, outputs[i], counts[i], std or scales[i].sign != 0)
-        mean, variance = in_units(scales[i], centre, spread, std)
+        mean, variance = in_target_units(scales[i], centre, spread, std)
         return [f"mean[{i}] = {mean.name};", *([] if variance is None else [f"std[{i}] = sqrt({variance.name});"])]
 
     def assign_interval(i: int) -> list[str]:

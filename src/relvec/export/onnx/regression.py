@@ -8,7 +8,7 @@ import numpy as np
 
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, expand_machine, scale_of
-from relvec.export.formulas import Number, in_units, interval, machine_moments
+from relvec.export.formulas import Number, in_target_units, interval, machine_moments
 from relvec.export.onnx.graph import Graph, RowsWriter
 from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.classes.expansion import ExpandedMember
@@ -49,7 +49,7 @@ def process_moments(writer: RowsWriter, process: ExpandedProcess, std: bool) -> 
         mean, variance = process_moments(writer, function, std or process.scale.sign != 0)
         if variance is not None:
             variance = variance + writer.noise_variance(process.noise, mean)
-        return in_units(process.scale, mean, variance, std)
+        return in_target_units(process.scale, mean, variance, std)
     parts = [_part_moments(writer, process.scale, part, std) for part in process.parts]
     if len(parts) == 1:
         return parts[0]
@@ -100,7 +100,7 @@ def _part_moments(writer: RowsWriter, scale: Scale, part: LinearExpansion, std: 
     variance = variance + part.noise
     if part.varying is not None:
         variance = variance * writer.noise_variance(part.varying, mean).maximum(part.varying.least)
-    return in_units(scale, mean, variance, std)
+    return in_target_units(scale, mean, variance, std)
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True) -> list[str]:
@@ -117,7 +117,7 @@ def _add_machine(
 ) -> list[Number]:
     part, counts, scale = expand_machine(model, predictor), type(predictor) is CountPredictor, scale_of(predictor)
     centre, spread = machine_moments(writer, part, counts, std or scale.sign != 0 or threshold is not None)
-    mean, variance = in_units(scale, centre, spread, std)
+    mean, variance = in_target_units(scale, centre, spread, std)
     found = [mean, *([] if variance is None or not std else [variance.sqrt()])]
     if threshold is not None:
         assert spread is not None
