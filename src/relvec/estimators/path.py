@@ -33,6 +33,15 @@ class RelevancePath:
     log_density : (K,) mean log predictive density, for classes the log probability, at rows that took no part, in
         folds; nan where there were none.
     models : the K fitted estimators. ``models[k - 1]`` is the best found with up to k functions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import SparseBayesianRegressor, relevance_path
+    >>> X = np.random.default_rng(0).normal(size=(40, 5))
+    >>> path = relevance_path(X, X[:, 3] - X[:, 1], SparseBayesianRegressor(), max_functions=2, n_folds=0)
+    >>> len(path.sizes)
+    2
     """
 
     sizes: np.ndarray

@@ -149,6 +149,15 @@ class FittedRVM(Fitted):
     choices : how dictionary and size of each output were chosen by rows held out; None where they were given.
     placement : how well the data place moved centres, or None.
     theta : (p,) logarithms of the parameters of all kernels of the dictionary.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
+    >>> model.fitted_.size
+    '11 functions kept'
     """
 
     FINITE: ClassVar[bool] = False
@@ -251,6 +260,15 @@ class FittedProcess(Fitted):
     n_evaluations : (F,) evaluations of evidences.
     selection : (F) what was compared.
     merit : (F,) log p(t | M) of the first kernel; None for classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> model.fitted_.size
+    '30 vectors kept'
     """
 
     FINITE: ClassVar[bool] = False

@@ -27,7 +27,18 @@ _JITTER = 1e-9  # of the largest k(z, z); Q only shrinks by it: the bounds stay 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """lower <= log p(t | theta) <= upper for rows of total weight N; `gap` = (upper - lower) / N."""
+    """lower <= log p(t | theta) <= upper for rows of total weight N; `gap` = (upper - lower) / N.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> lower, upper = model.bounds_
+    >>> bool(lower <= upper)
+    True
+    """
 
     lower: float
     upper: float

@@ -24,7 +24,17 @@ _MOST_DIFFERENCES = 128  # rows of H that are measured: one evaluation each
 
 @dataclass(frozen=True, eq=False)
 class Merit:
-    """log p(t | M), the eigenvalues (p,) of H as computed, how many had to be raised, and whether modes compete."""
+    """log p(t | M), the eigenvalues (p,) of H as computed, how many had to be raised, and whether modes compete.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> bool(model.selection_[0].merit == model.merit_)
+    True
+    """
 
     value: float
     eigenvalues: np.ndarray

@@ -118,7 +118,18 @@ class Component(Record):
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One candidate of the comparison: its name, merit, rows learned on, NLL held out, share, refusal."""
+    """One candidate of the comparison: its name, merit, rows learned on, NLL held out, share, refusal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> best = model.selection_[0]
+    >>> best.share > 0.0
+    True
+    """
 
     name: str
     merit: float
@@ -147,6 +158,16 @@ class ProcessPredictor(Brief, ScaledPredictor):
     evaluations : of evidences with their gradients
     relevant : (m,) which vectors were chosen by relevance to the target, the others cover what the kernel allows; None
         where all rows are kept, or all were chosen for coverage
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> mean, variance = model.process_.predict(X[:2])
+    >>> mean.shape, bool(np.all(variance > 0.0))
+    ((2,), True)
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"shares": "k", "vectors": "mD", "relevant": "m"}

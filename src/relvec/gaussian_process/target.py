@@ -41,7 +41,17 @@ _LEAST_VARIANCE = 1e-200  # of a target in units of all of them: those of logari
 
 @dataclass(frozen=True)
 class Scale(Record):
-    """u = sign log(sign (y - end) / scale + offset); sign 0 is u = y."""
+    """u = sign log(sign (y - end) / scale + offset); sign 0 is u = y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = GPRegressor().fit(X, np.sin(3.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0]))
+    >>> model.process_.scale.name
+    'as it is'
+    """
 
     sign: int = 0
     end: float = 0.0

@@ -39,6 +39,15 @@ class ConformalScores(Record):
     shares : (q, n) what each of the scores counts, one a group of rows; None where every row is on its own.
     fold : (n,) the fold of each row, or None where the rows are no training rows.
     folds : the model of all other folds, for each fold (`relvec.estimators.fitted.FittedModel`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
+    >>> model.calibrate(X + 0.1, np.sin(X[:, 0] + 0.1)).calibration_.n_rows
+    30
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"scores": "qn", "shares": "qn", "fold": "n"}

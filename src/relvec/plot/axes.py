@@ -22,7 +22,13 @@ MISSING = "pictures need matplotlib, which is not installed: pip install 'relvec
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
-    """Return an empty matplotlib figure, in inches, that needs no screen: save it with ``figure.savefig(path)``."""
+    """Return an empty matplotlib figure, in inches, that needs no screen: save it with ``figure.savefig(path)``.
+
+    Examples
+    --------
+    >>> new_figure(3.0, 2.0).get_size_inches().tolist()
+    [3.0, 2.0]
+    """
     require_matplotlib()
     from matplotlib.figure import Figure
 

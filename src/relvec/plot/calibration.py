@@ -137,6 +137,16 @@ class ResidualsDisplay:
     mean, std : (n,) predictions and their standard deviations.
     residual : (n,)
     ax_, figure_ : where it was drawn last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
+    >>> from relvec.plot import new_figure
+    >>> ResidualsDisplay.from_estimator(model, X, np.sin(X[:, 0]), ax=new_figure().subplots()).residual.shape
+    (30,)
     """
 
     def __init__(self, mean: np.ndarray, std: np.ndarray, residual: np.ndarray) -> None:

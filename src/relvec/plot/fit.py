@@ -41,6 +41,17 @@ class FitDisplay:
     truth : (n_grid,) the function behind the data, or None.
     centres : (p, 2) centres that are no training rows, with the mean there, or None.
     ax_, figure_ : where it was drawn last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
+    >>> from relvec.plot import new_figure
+    >>> display = FitDisplay.from_estimator(model, X, np.sin(X[:, 0]), ax=new_figure().subplots())
+    >>> display.ax_.get_xlabel()
+    'x'
     """
 
     def __init__(

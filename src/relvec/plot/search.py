@@ -63,6 +63,13 @@ class FeatureRelevanceDisplay:
     names : d names.
     meaning : what the bars are.
     ax_, figure_ : where it was drawn last.
+
+    Examples
+    --------
+    >>> from relvec.plot import new_figure
+    >>> display = FeatureRelevanceDisplay([0.2, 0.8], ["age", "dose"])
+    >>> display.plot(new_figure().subplots()).names
+    ['age', 'dose']
     """
 
     def __init__(self, relevance: ArrayLike, names: Sequence[str], error: ArrayLike | None = None,
@@ -151,6 +158,16 @@ class HistoryDisplay:
     evidence : (n_steps,) the objective after each step.
     size : (n_steps,) number of functions in the model.
     ax_, size_ax_, figure_ : where it was drawn last: the axes of the evidence and of the size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
+    >>> from relvec.plot import new_figure
+    >>> len(HistoryDisplay.from_estimator(model, ax=new_figure().subplots()).figure_.axes) > 0
+    True
     """
 
     def __init__(self, evidence: np.ndarray, size: np.ndarray) -> None:

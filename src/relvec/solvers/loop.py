@@ -26,7 +26,13 @@ _PROGRESS_STEPS, _MAX_PROGRESS = 5, 0.95  # steps whose gains tell how far a sea
 
 
 class Status(Enum):
-    """How a fit ended. The value is the message a user sees."""
+    """How a fit ended. The value is the message a user sees.
+
+    Examples
+    --------
+    >>> Status.CONVERGED.success, Status.TIME_LIMIT.success
+    (True, False)
+    """
 
     CONVERGED = "no single move gains more than tol; another local maximum may have more evidence"
     STOPPED = "TF03's stopping rule was met; a move that gains more than tol may remain"

@@ -58,6 +58,12 @@ class Column:
     unit : text behind the numbers, which is taken off.
     decimal_comma : whether a comma separates the decimals.
     share : whether 5% is 0.05.
+
+    Examples
+    --------
+    >>> column = Column("when", "date", parts=("days", "year"))
+    >>> column.is_input, column.features()
+    (True, ['when (days)', 'when (sin year)', 'when (cos year)'])
     """
 
     name: str

@@ -42,6 +42,11 @@ class Score:
     low, high : central 95% of the resampled values.
     meaning : one sentence.
     baseline : the score of the best prediction that is the same for every row (for the coverage the nominal one).
+
+    Examples
+    --------
+    >>> Score("RMSE", 2.345, 0.12, 2.1, 2.6, "root mean square error", 5.0).cells()[:4]
+    ('RMSE', '2.35 ± 0.12', '2.10 to 2.60', '5.00')
     """
 
     name: str
@@ -72,6 +77,16 @@ class Evaluation:
     folds : number of folds of the cross-validation, 0 for the fitted model itself.
     models : the pipelines that predicted, each with the places (m,) of its rows: one for each fold.
     seen : whether rows that the model was fitted on are among these.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> pipeline = fit_table(table, "y", model=RVR(width=2.0)).pipeline
+    >>> found = evaluate_table(pipeline, table, folds=2)
+    >>> sorted(found.by_name)[:2], found.folds, len(found.models)
+    (['MAE', 'R2'], 2, 2)
     """
 
     scores: list[Score]

@@ -35,6 +35,12 @@ class Importance:
     error : (d,) its standard deviation over the repetitions.
     measure : the error, "RMSE" or "log loss".
     seen : whether the model was fitted to the rows that were shuffled.
+
+    Examples
+    --------
+    >>> found = Importance(["age"], np.array([0.4]), np.array([0.1]), "RMSE", seen=False)
+    >>> found.meaning[-36:]
+    'on rows that the model had not seen.'
     """
 
     names: list[str]
@@ -67,6 +73,16 @@ class Dependence:
     mean : (g,) their mean over all rows.
     label : the class whose probability this is, or None.
     dates : whether the grid holds dates.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> pipeline = fit_table(table, "y", model=RVR(width=2.0)).pipeline
+    >>> curve = partial_dependence(pipeline, table, "x")
+    >>> curve.name, curve.grid.shape == curve.mean.shape
+    ('x', True)
     """
 
     name: str

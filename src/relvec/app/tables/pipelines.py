@@ -41,6 +41,14 @@ class FittedTable:
     pipeline : the steps "columns" (`relvec.app.tables.columns.TableColumns`), "encode" (a ColumnTransformer), "model".
     table : the rows it was fitted on, those without a target left out.
     notes : what was done, in words.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> fitted = fit_table(table, "y", model=RVR(width=2.0))
+    >>> [name for name, _ in fitted.pipeline.steps], len(fitted.table)
+    (['columns', 'encode', 'model'], 4)
     """
 
     pipeline: Pipeline
@@ -62,6 +70,15 @@ class Prediction:
     label : (n,) the most probable class, or None.
     members : (n, K) classes in the set of a calibrated model, or None.
     notes : cells that could not be read, and categories that the fit has not seen, in words.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> pipeline = fit_table(table, "y", model=RVR(width=2.0)).pipeline
+    >>> found = predict_table(pipeline, {"x": [1.5, 2.5]}, quantiles=True)
+    >>> found.mean.shape, found.interval.shape, found.quantiles.shape
+    ((2,), (2, 2), (2, 19))
     """
 
     mean: np.ndarray | None = None
@@ -87,6 +104,12 @@ class Plan:
     notes : what was done, in words.
     ends : (n, 2) ends of the targets of these rows, where a column of upper ends was named.
     upper : that column.
+
+    Examples
+    --------
+    >>> plan = plan_table({"x": [0.0, 1.0, 2.0], "y": [0.1, 0.9, 2.1]}, "y")
+    >>> plan.task, plan.target.name
+    ('regression', 'y')
     """
 
     table: Table
@@ -187,7 +210,15 @@ def fit_table(table: TableLike, target: str, *, model: Any = None, **options: An
 
 
 def fit_plan(plan: Plan, model: Any = None) -> FittedTable:
-    """Fit a model as a plan says; `model` as `fit_table` takes it."""
+    """Fit a model as a plan says; `model` as `fit_table` takes it.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> plan = plan_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
+    >>> type(fit_plan(plan, RVR(width=2.0)).pipeline[-1]).__name__
+    'RelevanceVectorRegressor'
+    """
     release_memory()  # that of the plan: whole columns were parsed
     task, notes = plan.task, list(plan.notes)
     if model is None:

@@ -32,7 +32,17 @@ TableLike = Any  # what `as_table` takes: a `Table`, a data frame of any library
 
 
 class TableError(ValueError):
-    """A table that cannot be used. The message names the file and, where there is one, the column and the row."""
+    """A table that cannot be used. The message names the file and, where there is one, the column and the row.
+
+    Examples
+    --------
+    >>> from relvec.app.tables.table import as_table
+    >>> try:
+    ...     as_table({"x": [1.0, 2.0]})["y"]
+    ... except TableError as error:
+    ...     print(type(error).__mro__[1].__name__)
+    ValueError
+    """
 
 
 def import_optional(name: str, purpose: str) -> ModuleType:
