@@ -133,6 +133,15 @@ def test_version_is_the_installed_one():
     assert relvec.__version__ == importlib.metadata.version("relvec")
 
 
+def test_the_changelog_and_the_citation_have_the_version():
+    import relvec
+
+    first = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert first is not None and relvec.__version__.startswith(first[1])
+    assert f"version: {first[1]}\n" in cited and f'date-released: "{first[2]}"' in cited
+
+
 def test_types_are_announced():
     assert importlib.resources.files("relvec").joinpath("py.typed").is_file()
 
