@@ -67,6 +67,13 @@ def test_what_a_piece_of_a_dictionary_offers(start):
     assert found.largest == pytest.approx(max(adds.max(), swapped.max()), rel=1e-6)
 
 
+def test_a_clock_that_is_up_at_once_gives_a_model():
+    rng, M = np.random.default_rng(0), _columns.MAX_WHOLE_ATOMS + 1
+    problem = problem_of(DenseDesign(np.asfortranarray(rng.normal(size=(20, M)))), rng.normal(size=20))
+    result = _columns.solve(Sequential(), replace(problem, clock=Clock(0.0)), 100)
+    assert result.status is Status.TIME_LIMIT
+
+
 def test_a_piece_of_nothing_but_the_model_offers_nothing():
     problem, active, model = model_of()
     look = _columns.ScanTask(model.full_posterior, active, active, True, 4, 3, 1e-3, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -205,5 +206,5 @@ def _recompute_gains(history: list[Step]) -> list[Step]:
     """Gains as differences of objectives: steps between two parts have none yet."""
     return [
         replace(step, gain=step.objective - before.objective if before else 0.0)
-        for before, step in zip([None, *history[:-1]], history, strict=True)
+        for before, step in pairwise([None, *history])
     ]
