@@ -6,9 +6,9 @@ Tables are FOLDER/<name>.npz (see DATASETS.md there), those of scikit-learn, reg
 target is cut at its quantiles (`--sets cut`), and drawn ones (`--sets drawn`). Published splits where the file has
 them, ten draws, or ten stratified folds, seed 0. Missing values are the median of the training rows, inputs
 standardised, for all alike. Prints a Markdown table: means over the splits of log loss, error, expected calibration
-error (ten bins of the probability of the class predicted), vectors and CPU seconds of the fit; then how often each
-method is the best. `--cache FILE` keeps what was measured, a line a split and method, and does not measure it again:
-leave out the lines of a method that changed.
+error (ten bins of the probability of the class predicted), vectors (of `RVC()` all functions but the constant) and
+CPU seconds of the fit; then how often each method is the best. `--cache FILE` keeps what was measured, a line a split
+and method, and does not measure it again: leave out the lines of a method that changed.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ def relvec(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
 
 
 def rvm(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
-    """`RVC()` as it comes: one width, by the scale of the inputs."""
+    """`RVC()` as it comes."""
     from relvec import RVC
 
     model = RVC(verbose=False).fit(X, y)
-    return model.predict_proba, len(model.relevance_)
+    return model.predict_proba, sum(name != "bias" for name in model.atoms_)
 
 
 def logistic(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
