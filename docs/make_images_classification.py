@@ -1,15 +1,18 @@
 """Draw the pictures of the page on classification: python docs/make_images_classification.py prints their numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
+from sklearn.datasets import make_classification
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.svm import SVC
 
 from relvec import RVC
 from relvec.inference.decisions import bayes_decision, reject
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, new_figure
+from relvec.solvers import Sequential
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -102,9 +105,61 @@ def draw_costs():
     return figure, f"rejected {np.mean(~taken):.2f}, error of the rest {np.mean(kept[taken] != z[taken]):.3f}"
 
 
+def draw_sizes():
+    """Log loss of new rows against the number of functions: prices of the evidence's machine, and `RVC()`."""
+    (X, y), (Z, z) = mixture(150, np.random.default_rng(3)), data()[1]
+    figure = new_figure(5.4, 3.8)
+    ax = figure.subplots()
+    numbers = []
+    for width, colour in ((0.15, POINT), (0.3, LINE), (0.6, TRUTH)):
+        found = []
+        for price in (0.0, 0.4, 1.0, 2.0, 4.0, 8.0):
+            model = RVC(width=width, solver=Sequential(price=price)).fit(X, y)
+            found.append((count(model), log_loss(z, model.predict_proba(Z)), price))
+        sizes, losses, _ = zip(*found, strict=True)
+        ax.plot(sizes, losses, "o-", color=colour, ms=4, lw=1.2, label=f"width {width}, prices 0 to 8 nats")
+        numbers.append(f"width {width}: " + ", ".join(f"{k} functions {loss:.3f}" for k, loss, _ in found))
+    model = RVC().fit(X, y)
+    k, loss = count(model), log_loss(z, model.predict_proba(Z))
+    ax.plot(k, loss, "*", color=VECTOR, ms=13, label="RVC()")
+    numbers.append(f"RVC(): {k} functions {loss:.3f}")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set(xlabel="functions", ylabel="log loss of new rows")
+    ax.legend(frameon=False, fontsize="small")
+    return figure, "; ".join(numbers)
+
+
+def draw_slope():
+    """Reliability of `RVC()` at new rows, before and after the slope that held-out rows ask for."""
+    X, y = make_classification(4200, 20, n_informative=6, random_state=0)
+    X, Z, y, z = X[:200], X[200:], y[:200], y[200:]
+    model = RVC().fit(X, y)
+    before = replace(model.fitted_.classifier, slope=1.0)
+    figure = new_figure(5.4, 4.2)
+    ax = figure.subplots()
+    ax.plot([0, 1], [0, 1], color=TRUTH, lw=0.8)
+    numbers = [f"slope {model.calibration_slope_:.2f}"]
+    for name, P, colour in (
+        ("before the slope", before.predict_proba(Z), POINT),
+        ("after", model.predict_proba(Z), LINE),
+    ):
+        share, mean = calibration_curve(z, P[:, 1], n_bins=10)
+        ax.plot(mean, share, "o-", color=colour, ms=4, lw=1.2, label=name)
+        numbers.append(f"{name}: log loss {log_loss(z, P):.3f}")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set(xlabel="predicted probability", ylabel="share of the second class")
+    ax.legend(frameon=False, fontsize="small")
+    return figure, "; ".join(numbers)
+
+
+def count(model):
+    """Number of functions, the constant not counted."""
+    return sum(name != "bias" for name in model.atoms_)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    for draw in (draw_boundary, draw_calibration, draw_costs):
+    for draw in (draw_boundary, draw_calibration, draw_costs, draw_sizes, draw_slope):
         figure, numbers = draw()
         name = draw.__name__.removeprefix("draw_")
         figure.savefig(IMAGES / f"classification_{name}.png", dpi=100)

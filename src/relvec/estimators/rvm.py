@@ -206,7 +206,9 @@ class RelevanceVectorClassifier(MachineClassifier):
         As in `RelevanceVectorRegressor`.
     choice_, calibration_slope_ : log losses of the settings at rows held out and the shares of each
         (`relvec.estimators.sparse.ClassChoice`), and the factor by which these rows multiply log-odds; only
-        where they chose. `covariance_` is then that of the sum of independent machines.
+        where they chose. Weights are then those of the sum of the machines, each times its share: `covariance_` and
+        the prior variances ``1 / alpha_`` add up theirs, times the shares squared, as if the machines were independent,
+        and ``gamma_ = 1 - alpha_ * diag(covariance_)``. The slope is not in the weights.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of these as one record (`relvec.estimators.records.FittedRVM`).
     n_features_in_, feature_names_in_ : scikit-learn's.
