@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -206,5 +205,5 @@ def _recompute_gains(history: list[Step]) -> list[Step]:
     """Gains as differences of objectives: steps between two parts have none yet."""
     return [
         replace(step, gain=step.objective - before.objective if before else 0.0)
-        for before, step in pairwise([None, *history])
+        for before, step in zip([None, *history], history, strict=False)
     ]
