@@ -64,20 +64,19 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     )
     if ended == "no_digits":  # from the beginning: with so little noise the way there has no digits either
         return with_orthogonal_factors(solver, problem, max_iter, verbose)
-    history = _history(steps)
-    if verbose:
-        log_steps(history)
     p = gaussian(
         problem.design.columns(active), problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta
     )
     exact, tol = problem.objective(active, p), problem.tolerance(len(active))
-    if ended == "done":
-        shift = exact - objective  # the rounding of the way there
-        history = [replace(step, objective=step.objective + shift) for step in history]
-        if not (sure and largest <= tol and abs(shift) <= _MAX_ERROR * tol and problem.start is None):
-            again = replace(problem, start=Start(active, alpha, beta))
-            rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
-            return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
+    shift = exact - objective if ended == "done" else 0.0  # the rounding of the way there
+    history = _history(steps, shift)
+    if verbose:
+        log_steps(history)
+    known = sure and largest <= tol and abs(shift) <= _MAX_ERROR * tol and problem.start is None
+    if ended == "done" and not known:
+        again = replace(problem, start=Start(active, alpha, beta))
+        rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
+        return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
     report(len(active), p.log_evidence, 1.0)
     if ended != "done":
         return Result(State(active, p, exact, largest_gain=np.inf), _STATUS[ended], history, len(history) - 1)
@@ -103,10 +102,10 @@ def _start(solver: Sequential, problem: Problem) -> Start:
     return Start(np.zeros(0, dtype=np.intp), np.zeros(0), 1.0 / (problem.noise_variance or problem.noise_start))
 
 
-def _history(steps: list[tuple[str, int, int, float, float]]) -> list[Step]:
+def _history(steps: list[tuple[str, int, int, float, float]], shift: float) -> list[Step]:
     before = steps[0][3] if steps else 0.0
     history = []
     for action, atom, size, objective, noise in steps:
-        history.append(Step(action, atom, objective - before, objective, size, noise))
+        history.append(Step(action, atom, objective - before, objective + shift, size, noise))
         before = objective
     return history
