@@ -1,5 +1,7 @@
 """Tables that mislead without a word elsewhere: what relvec does with each, and the option that changes it."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -120,9 +122,20 @@ def test_importance_says_which_rows_were_shuffled(file):
 
 def test_a_model_without_effects_says_so(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{a:.6f},{b:.6f}\n" for a, b in zip(X, RNG.normal(size=N))))
+    (tmp_path / "t.csv").write_text(
+        "x,y\n" + "".join(f"{a:.6f},{b:.6f}\n" for a, b in zip(X, np.random.default_rng(1).normal(size=N)))
+    )
     out = run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
     assert "is shuffled): no column has an effect\n" in out
+
+
+def test_columns_that_are_not_listed_are_counted(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    many = np.random.default_rng(1).normal(size=(N, 10))
+    rows = np.column_stack([many, many.sum(axis=1) + 0.01 * Y])
+    np.savetxt("t.csv", rows, delimiter=",", header=",".join([*"abcdefghij", "y"]), comments="")
+    out = run(capsys, "fit", "t.csv", "--target", "y", "--model", "linear")
+    assert re.search(r"is shuffled\): .* and 2 columns more$", out, re.MULTILINE)
 
 
 def test_numbers_in_place_of_classes_are_refused():

@@ -55,7 +55,8 @@ def print_importance(console: Console, pipeline: Pipeline, evaluation: Evaluatio
     every = list(zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True))
     used = [f"{name} {format_with_error(rise, error)}" for name, rise, error in every if rise != 0.0]
     idle = f"; {plural(len(every) - len(used), 'other')} of no effect" if 0 < len(used) < len(every) else ""
-    listed = ", ".join(used[:MAX_LISTED_COLUMNS]) or "no column has an effect"
+    more = f" and {plural(len(used) - MAX_LISTED_COLUMNS, 'column')} more" if len(used) > MAX_LISTED_COLUMNS else ""
+    listed = f"{', '.join(used[:MAX_LISTED_COLUMNS])}{more}" or "no column has an effect"
     rows = "these rows, which took part in the fit," if evaluation.seen else "these rows"
     console.print(f"  importance (rise of the {found.measure} when a column of {rows} is shuffled): {listed}{idle}")
     return {name: {"rise": rise, "error": error} for name, rise, error in every}
