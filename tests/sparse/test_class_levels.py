@@ -1,0 +1,102 @@
+"""How many functions a model of classes keeps, what it averages, and the slope of its log-odds."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, log_expit
+
+from relvec import RVC
+from relvec.gaussian_process.classes.rows import DistinctRows
+from relvec.sparse.class_levels import (
+    MOST_FUNCTIONS,
+    PRIOR_ROWS,
+    ClassLevel,
+    Latents,
+    calibrate_slope,
+    choose_class_level,
+    make_class_problem,
+    mix,
+)
+from relvec.sparse.classes import fit_sparse_classes
+
+
+def level(n_functions, losses, n_rows=None):
+    n = len(losses) if n_rows is None else n_rows
+    latents = Latents(np.zeros((n, 1)), np.zeros((n, 1, 1)))
+    return ClassLevel(1.0, n_functions, latents, np.asarray(losses), float(np.sum(losses) / n))
+
+
+def draw(n, seed, odds):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, (rng.uniform(size=n) < expit(odds(X))).astype(int)
+
+
+def test_of_levels_that_lose_as_little_the_smaller_is_chosen():
+    rng = np.random.default_rng(0)
+    best = rng.exponential(size=400)
+    noise = 0.5 * rng.normal(size=400)
+    noise -= noise.mean()
+    same, little, far = best.copy(), best + noise + 0.005, best + noise + 0.1
+    assert choose_class_level([level(5, same), level(9, best)]) == 0
+    assert choose_class_level([level(9, best), level(5, same)]) == 1
+    assert choose_class_level([level(5, little), level(9, best)]) == 0
+    assert choose_class_level([level(5, far), level(9, best)]) == 1
+    assert choose_class_level([level(5, best), level(9, far)]) == 0
+
+
+def test_a_smaller_level_may_lose_more_where_rows_come_in_groups():
+    rng = np.random.default_rng(1)
+    best, noise = rng.exponential(size=40), rng.normal(size=40)
+    worse = best + noise - noise.mean() + 1.2 * noise.std() / np.sqrt(40)
+    assert choose_class_level([level(5, worse), level(9, best)]) == 1
+    assert choose_class_level([level(5, worse, 400), level(9, best, 400)]) == 0
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_the_slope_is_that_of_most_likelihood_under_its_prior(factor):
+    rng = np.random.default_rng(2)
+    f = 2.0 * rng.normal(size=500)
+    second = (rng.uniform(size=500) < expit(f)).astype(float)
+    rows = DistinctRows(f[:, None], np.column_stack([1.0 - second, second]))
+    slope = calibrate_slope(Latents(factor * f[:, None], np.zeros((500, 1, 1))), rows)
+    grid = np.exp(np.linspace(-1.5, 1.5, 3001))
+    fits = log_expit(np.outer(grid, factor * f * (2.0 * second - 1.0))).sum(axis=1)
+    assert slope == pytest.approx(grid[np.argmax(fits - 0.5 * (np.log(grid) / 0.5) ** 2)], rel=2e-3)
+
+
+def test_one_row_of_the_base_rates_is_spread_over_all_rows():
+    counts = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
+    rows = DistinctRows(np.arange(3.0)[:, None], counts)
+    problem = make_class_problem(np.ones((3, 1)), rows)
+    spread = rows.weight / rows.weight.sum() * PRIOR_ROWS
+    second = (counts[:, 1] + spread * rows.base_rates[1]) / (rows.weight + spread)
+    np.testing.assert_allclose(problem.target, second)
+    np.testing.assert_allclose(problem.weights, rows.weight)
+
+
+def test_a_sum_of_independent_functions_adds_variances_times_squared_shares():
+    rng = np.random.default_rng(3)
+    parts = [Latents(rng.normal(size=(4, 2)), rng.normal(size=(4, 2, 2))) for _ in range(2)]
+    whole = mix(parts, np.array([0.3, 0.7]))
+    np.testing.assert_allclose(whole.mean, 0.3 * parts[0].mean + 0.7 * parts[1].mean)
+    np.testing.assert_allclose(whole.covariance, 0.09 * parts[0].covariance + 0.49 * parts[1].covariance)
+
+
+def test_a_model_of_classes_has_few_functions_and_shares_of_one():
+    X, y = draw(150, 4, lambda X: 3.0 * X[:, 0] ** 2 - 2.0)
+    found = fit_sparse_classes(X, y, 2)
+    assert sum(setting.share for setting in found.settings) == pytest.approx(1.0)
+    assert 0 < sum(member.n_functions for member in found.members) <= MOST_FUNCTIONS
+    assert [m.setting.share for m in found.members] == [s.share for s in found.settings if s.share > 0.0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_that_do_not_meet_keep_finite_odds_and_honest_relevance(n_classes):
+    X = np.random.default_rng(5).normal(size=(60, 2))
+    y = np.arange(60) % n_classes
+    X[:, 0] += 12.0 * y
+    model = RVC().fit(X, y)
+    assert np.abs(model.decision_function(X)).max() < 30.0
+    kept = np.isfinite(model.alpha_)
+    variance = np.diagonal(model.covariance_.reshape(kept.size, kept.size)).reshape(kept.shape)
+    np.testing.assert_allclose(1.0 - model.alpha_[kept] * variance[kept], model.gamma_[kept], atol=1e-8)
