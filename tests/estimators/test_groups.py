@@ -18,7 +18,7 @@ from relvec.gaussian_process import rows as merging
 from relvec.gaussian_process.classes import rows as class_rows
 from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.fit import prepare
-from relvec.gaussian_process.floor import split_rows
+from relvec.gaussian_process.held_out import split_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import join_labels, merge
 from relvec.gaussian_process.target import AS_IT_IS

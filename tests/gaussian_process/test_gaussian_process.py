@@ -10,17 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 from relvec import GPRegressor, load, save
 from relvec.gaussian_process import Part, Shape, Structure, compare_structures, default_candidates, fit_process
 from relvec.gaussian_process.bound import Sums, bounds
-from relvec.gaussian_process.error_bars import measure_spread, prediction_error
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.fit import floor_targets, prepare
-from relvec.gaussian_process.floor import choose_better
+from relvec.gaussian_process.held_out import choose_better, measure_spread, prediction_error
 from relvec.gaussian_process.kernel import Evaluated
-from relvec.gaussian_process.learn import learn, log_posterior
-from relvec.gaussian_process.merit import Merit, hessian, laplace_merit, measure_curvature
+from relvec.gaussian_process.learn import default_prior, learn, log_posterior
 from relvec.gaussian_process.predictor import exact_component, sparse_component
-from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge, rounding_step, standardise
+from relvec.gaussian_process.selection import Merit, hessian, laplace_merit, measure_curvature
 from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
 from relvec.gaussian_process.vectors import pivots
 from relvec.runtime.clock import Clock

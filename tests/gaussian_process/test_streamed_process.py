@@ -237,8 +237,7 @@ def test_progress_tells_rows_vectors_and_density(small_draws):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_evidence_on_a_device_is_that_of_the_host(place):
-    from relvec.gaussian_process.learn import log_posterior
-    from relvec.gaussian_process.priors import default_prior
+    from relvec.gaussian_process.learn import default_prior, log_posterior
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))

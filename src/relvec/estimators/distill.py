@@ -12,8 +12,7 @@ from relvec.estimators.process import find_rows
 from relvec.estimators.records import FittedProcess, FittedRVM
 from relvec.gaussian_process import ProcessPredictor
 from relvec.inference.predictive import LinearPredictor
-from relvec.sparse.distill import distill
-from relvec.sparse.distilled import DistilledPredictor
+from relvec.sparse.distill import DistilledPredictor, distill
 
 
 def distill_process(fitted: FittedProcess, X: np.ndarray, max_loss_nats: float) -> FittedRVM:

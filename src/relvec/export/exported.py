@@ -29,7 +29,7 @@ from relvec.inference.predictive import (
 )
 from relvec.inference.predictive.linear import LinearExpansion
 from relvec.kernels import Gaussian
-from relvec.sparse.distilled import DistilledPredictor
+from relvec.sparse.distill import DistilledPredictor
 
 _REACHING = (CalibratedPredictor, DistilledPredictor)  # whose error bars know where no function reaches
 

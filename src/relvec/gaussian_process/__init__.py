@@ -3,10 +3,9 @@
 from relvec.gaussian_process.bound import Bounds
 from relvec.gaussian_process.fit import compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.kernel import Part, Shape, Structure
-from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
-from relvec.gaussian_process.selection import default_candidates
+from relvec.gaussian_process.selection import Merit, default_candidates
 from relvec.gaussian_process.target import Scale
 
 __all__ = [

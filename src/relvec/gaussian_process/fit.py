@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
-from relvec.gaussian_process.error_bars import measure_spread, prediction_error, vary_error_bars
 from relvec.gaussian_process.evidence import evidence, losses
-from relvec.gaussian_process.floor import Target, raise_to_floor
+from relvec.gaussian_process.held_out import Target, measure_spread, prediction_error, raise_to_floor, vary_error_bars
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.learn import climb, log_posterior
+from relvec.gaussian_process.learn import Floors, climb, default_prior, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
     Component,
@@ -19,7 +18,6 @@ from relvec.gaussian_process.predictor import (
     exact_component,
     sparse_component,
 )
-from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import (
     Rows,
     Units,

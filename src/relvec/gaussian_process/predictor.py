@@ -8,7 +8,7 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
 a time, in their standard deviations, times what fitting hyperparameters to the same rows hides; h is zero unless rows
 left out say that errors depend on the inputs, and the distribution is a Student t where they ask for it
-(`error_bars`). Several components are averaged: the mean of their mixture and its variance.
+(`held_out`). Several components are averaged: the mean of their mixture and its variance.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from scipy.special import logsumexp
 from relvec.gaussian_process.bound import Bounds, Sums, Vectors, sum_rows
 from relvec.gaussian_process.evidence import posterior
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.scaled import ScaledPredictor
+from relvec.gaussian_process.selection import Merit
 from relvec.gaussian_process.target import Scale
 from relvec.inference import tails
 from relvec.inference.heteroscedastic import LogNoise

@@ -19,8 +19,7 @@ import numpy as np
 
 from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
-from relvec.gaussian_process.learn import climb, learn, log_posterior
-from relvec.gaussian_process.priors import Floors, default_prior
+from relvec.gaussian_process.learn import Floors, climb, default_prior, learn, log_posterior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
 from relvec.inference.tails import MAX_LOG_VARIANCE, MOST_TAIL, log_density
 from relvec.runtime.clock import Clock

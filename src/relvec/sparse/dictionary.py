@@ -15,7 +15,7 @@ import numpy as np
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.gaussian_process.fit import noise_floor
 from relvec.gaussian_process.kernel import Part, Shape, Structure
-from relvec.gaussian_process.priors import Floors
+from relvec.gaussian_process.learn import Floors
 from relvec.gaussian_process.rows import (
     Rows,
     Units,

@@ -26,7 +26,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
         "relvec.estimators.sparse": ("ClassChoice", "SparseChoice"),
         "relvec.sparse.dictionary": ("LearnedWidths",),
-        "relvec.sparse.distilled": ("DistilledPredictor",),
+        "relvec.sparse.distill": ("DistilledPredictor",),
         "relvec.inference.error_bars": ("ErrorBars", "Reach"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),

@@ -10,7 +10,7 @@ from relvec.export.exported import ExportedModel, dense_weights
 from relvec.export.onnx.graph import Graph, RowsWriter, add_columns, add_matrix
 from relvec.export.onnx.regression import process_scores
 from relvec.gaussian_process.classes import ClassModel
-from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
+from relvec.gaussian_process.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor

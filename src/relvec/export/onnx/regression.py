@@ -11,8 +11,7 @@ from relvec.export.exported import ExportedModel, expand_machine, scale_of
 from relvec.export.formulas import Number, in_target_units, interval, machine_moments
 from relvec.export.onnx.graph import Graph, RowsWriter
 from relvec.gaussian_process import ProcessPredictor, Scale
-from relvec.gaussian_process.classes.expansion import ExpandedMember
-from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.expansion import ExpandedMember, expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, Predictor, StudentPredictor

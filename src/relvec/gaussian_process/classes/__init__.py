@@ -2,9 +2,8 @@
 
 from relvec.gaussian_process.classes.candidates import GivenKernel
 from relvec.gaussian_process.classes.choose import Entry, Selection
-from relvec.gaussian_process.classes.features import LatentKernel
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes
-from relvec.gaussian_process.classes.model import Calibration, ClassProcess
+from relvec.gaussian_process.classes.model import Calibration, ClassProcess, LatentKernel
 
 __all__ = [
     "Calibration", "ClassModel", "ClassProcess", "Entry", "GivenKernel", "LatentKernel", "Member", "Selection",

@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import expit, log_expit
 
-from relvec.gaussian_process.classes.features import LEFT_OUT, Features
+from relvec.gaussian_process.classes.model import LEFT_OUT, Features
 
 _STEPS = 100
 _GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is found

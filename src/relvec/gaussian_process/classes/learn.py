@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from relvec.gaussian_process.classes import binary, softmax
-from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, feature_pivots
-from relvec.gaussian_process.classes.model import ClassProcess
+from relvec.gaussian_process.classes.model import WHOLE_ROWS, ClassProcess, Features, LatentKernel, feature_pivots
 from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.learn import Mode, climb, log_posterior
-from relvec.gaussian_process.priors import Prior, default_prior
+from relvec.gaussian_process.learn import Mode, Prior, climb, default_prior, log_posterior
 from relvec.gaussian_process.rows import Rows
 from relvec.inference.linalg import SingularError
 from relvec.runtime.clock import Clock
@@ -101,7 +99,7 @@ USUAL = Effort()
 
 
 def class_prior(structure: Structure) -> Prior:
-    """Return the priors of `gaussian_process.priors` without the noise's; amplitudes are variances of log-odds."""
+    """Return the priors of `gaussian_process.learn` without the noise's; amplitudes are variances of log-odds."""
     full = default_prior(structure)
     high = full.high[:-1].copy()
     high[list(structure.amplitudes)] = np.log(1e5)  # classes that never meet have log-odds of any size

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from relvec.gaussian_process.classes.features import LEFT_OUT, Features
+from relvec.gaussian_process.classes.model import LEFT_OUT, Features
 
 _ROOT2 = np.sqrt(2.0)
 _STEPS, _INNER = 100, 50

@@ -16,7 +16,6 @@ from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
-from relvec.gaussian_process.error_bars import follow_inputs
 from relvec.gaussian_process.fit import (
     LastStage,
     Prepared,
@@ -27,7 +26,7 @@ from relvec.gaussian_process.fit import (
     rows_to_learn,
     status,
 )
-from relvec.gaussian_process.floor import choose_better
+from relvec.gaussian_process.held_out import choose_better, follow_inputs
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
 from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, Scaling, grow_vectors, sum_all
