@@ -15,14 +15,13 @@ from relvec.estimators import process as regression_module
 from relvec.estimators.sources import large
 from relvec.gaussian_process import Part, Shape, Structure, fit_process, predictor
 from relvec.gaussian_process import fit as fit_module
+from relvec.gaussian_process import streamed as streamed_module
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
 from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.rows import merge
-from relvec.gaussian_process.streamed import DrawnSamples, fit_in_passes
-from relvec.gaussian_process.streamed import fit as streamed_module
-from relvec.gaussian_process.streamed.fit import calibrate_variance
-from relvec.gaussian_process.streamed.growth import Scaling, grow_vectors, sum_all
+from relvec.gaussian_process.streamed import DrawnSamples, Scaling, calibrate_variance, fit_in_passes, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.gaussian_process.vectors import grow_vectors
 from relvec.runtime import arrays
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch

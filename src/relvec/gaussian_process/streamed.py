@@ -8,14 +8,15 @@ posterior needs. Whatever the source, the draw is the same, and with it the mode
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
 
-from relvec.design import Draw, Samples
-from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
+from relvec.design import Block, Draw, Samples
+from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums, sum_rows
 from relvec.gaussian_process.fit import (
     LastStage,
     Prepared,
@@ -29,8 +30,9 @@ from relvec.gaussian_process.fit import (
 from relvec.gaussian_process.held_out import choose_better, follow_inputs
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
-from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, Scaling, grow_vectors, sum_all
+from relvec.gaussian_process.rows import Units
 from relvec.gaussian_process.target import Scale
+from relvec.gaussian_process.vectors import LEAST_TRIED, Growth, grow_vectors
 from relvec.inference import tails
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
@@ -41,7 +43,9 @@ _LEARNING_SHARE = 0.6  # of a time limit: the rest is for vectors and the pass o
 _HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
 _DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of learning on a device
 _PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate_variance`
-
+_BLOCK_NUMBERS = 4_000_000  # of the features of a block, at most: 32 MB
+_BLOCK_ROWS = 1000  # of a block on the host, or a million numbers: more of them only take memory on every thread
+_BLOCK_BYTES = 400  # of the memory limit for each of these numbers: several arrays of them, on several threads
 
 # How many vectors a fit may have where `max_vectors` is not given: at most so many, and so many products N m^2.
 _HOST_WORK = 4096, 1e12  # about a minute on two cores
@@ -147,6 +151,47 @@ def grow_further(
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
     return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, table, output, max_vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How a block of rows becomes rows of the process: its units, scale and output, and a factor for all weights."""
+
+    units: Units
+    scale: Scale
+    output: int
+    weight_factor: float
+
+    def rows(self, block: Block) -> tuple[Array, np.ndarray, np.ndarray]:
+        """Standardised inputs (b, d), targets (b,) and weights (b,)."""
+        u = self.units
+        y = (self.scale.forward(block.targets[:, self.output]) - u.y_mean) / u.y_scale
+        return u.inputs(block.X), y, self.weight_factor * block.weights
+
+
+def _sum_block(vectors: Vectors, target: Scaling, block: Block) -> Sums:
+    return sum_rows(vectors, *target.rows(block))
+
+
+def sum_all(vectors: Vectors, samples: Samples, target: Scaling, memory: float, tell: Callable[[float], None]) -> Sums:
+    """Return the sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
+    m = vectors.Z.shape[0]
+    numbers = min(_BLOCK_NUMBERS, int(memory / _BLOCK_BYTES))
+    if isinstance(vectors.Z, np.ndarray):
+        numbers = min(numbers, max(1_000_000, _BLOCK_ROWS * m))
+    samples = samples.blocked(max(numbers // m, 64))
+    block_sums = partial(_sum_block, vectors, target)
+    if not samples.n_blocks:
+        return samples.reduce(block_sums, Sums.add)
+    done = 1
+
+    def add(a: Sums, b: Sums) -> Sums:
+        nonlocal done
+        done += 1
+        tell(done / samples.n_blocks)
+        return a.add(b)
+
+    return samples.reduce(block_sums, add)
 
 
 @dataclass(frozen=True, eq=False)
