@@ -162,20 +162,27 @@ def fit_process(
         parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
         parts = [replace(part, tail=max(part.tail, tails.least_tail(len(rows)))) for part in parts]
     clock.report("vectors", 1.0)
-    how = status(parts[0], prepared.floors.noise, clock)
-    if how == "converged" and most < len(rows) and len(kept) > _FEWER * most:
-        how = "max_vectors"
-    process = ProcessPredictor(
-        units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
-        selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(kept) == len(rows)),
-        vectors=prepared.raw.X[kept.index], status=how,
-        messages=messages(parts[0], learned.found, prepared.floors.noise, clock),
-        evaluations=sum(c.mode.evaluations for c in learned.found),
-        relevant=None if len(kept) == len(rows) else kept.relevant,
-    )  # fmt: skip
+    exact = len(kept) == len(rows)
+    process = assemble(prepared, learned, parts, kept.index, _bounds(parts[0], rows, exact), clock)
+    if not exact:
+        full = process.status == "converged" and most < len(rows) and len(kept) > _FEWER * most
+        process = replace(process, relevant=kept.relevant, status="max_vectors" if full else process.status)
     if not floored or (len(kept) > LADDER[0] and clock.up("the comparison with a straight line")):
         return process
     return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance, groups), max_vectors)
+
+
+def assemble(
+    prepared: Prepared, learned: Learned, parts: list[Component], index: np.ndarray, bounds: Bounds, clock: Clock
+) -> ProcessPredictor:
+    """Return the process of some components whose vectors are the rows of these numbers (m,)."""
+    floor = prepared.floors.noise
+    return ProcessPredictor(
+        units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
+        selection=learned.record(), merit=learned.chosen[0].merit, bounds=bounds, vectors=prepared.raw.X[index],
+        status=status(parts[0], floor, clock), messages=messages(parts[0], learned.found, floor, clock),
+        evaluations=sum(c.mode.evaluations for c in learned.found),
+    )  # fmt: skip
 
 
 def floor_targets(
@@ -227,11 +234,10 @@ def learn_kernels(
     """Return the candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
     last = LastStage() if last is None else last
     rows, floors = prepared.rows.take(slice(0, max_rows)), prepared.floors
-    structures = default_candidates(*_layout(prepared.rows)) if candidates is None else candidates
-    known = () if earlier is None else earlier.components
-    if known and all(c.structure.n_inputs == rows.X.shape[1] for c in known):
-        found = follow([(c.structure, c.theta) for c in known], rows, floors, clock)
+    if earlier is not None and all(c.structure.n_inputs == rows.X.shape[1] for c in earlier.components):
+        found = follow([(c.structure, c.theta) for c in earlier.components], rows, floors, clock)
     else:
+        structures = default_candidates(*_layout(prepared.rows)) if candidates is None else candidates
         found = compare(structures, rows, floors, clock)
     most = next((most for n, most in _COMPONENTS if len(rows) <= n), 1) if average else 1
     chosen, shares = average_by_merit(found, most)
@@ -254,17 +260,22 @@ def compare_structures(
     rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
     candidates, clock = default_candidates(*_layout(rows)), Clock() if clock is None else clock
     X = join_near_rows(X, targets)
-    merits: list[dict[Structure, float]] = []
-    for y in targets.T:
-        t = np.ldexp(y, -int(far_exponent(y)))
-        raw = merge(X, t, weights)
-        rows, units = standardise(without_copies(raw, X, t, weights))
-        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
-        found = [c for c in compare(candidates, rows.take(slice(0, MERIT_ROWS)), floors, clock) if not c.refused]
-        n = max(c.n_rows for c in found)
-        merits.append({c.structure: c.merit.value for c in found if c.n_rows == n})
+    merits = [_merits(candidates, X, y, weights, clock) for y in targets.T]
     whole = set.intersection(*map(set, merits)) or set.union(*map(set, merits))
     return max((s for s in candidates if s in whole), key=lambda s: sum(merit.get(s, 0.0) for merit in merits))
+
+
+def _merits(
+    candidates: tuple[Structure, ...], X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock: Clock
+) -> dict[Structure, float]:
+    """Return the merits of the candidates that reached most rows of X (n, d), with targets y (n,)."""
+    t = np.ldexp(y, -int(far_exponent(y)))
+    raw = merge(X, t, weights)
+    rows, units = standardise(without_copies(raw, X, t, weights))
+    floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
+    found = [c for c in compare(candidates, rows.take(slice(0, MERIT_ROWS)), floors, clock) if not c.refused]
+    n = max(c.n_rows for c in found)
+    return {c.structure: c.merit.value for c in found if c.n_rows == n}
 
 
 def _layout(rows: Rows) -> tuple[int, tuple[int, ...]]:

@@ -95,9 +95,8 @@ def follow_inputs(
         return constant
     if scale.sign:  # those who take mean and deviation of the target are to gain as well
         u, v = units.y_mean + units.y_scale * np.array([rows.y, mean]), units.y_scale**2 * variance
-        moments = [scale.moments(u[1], v * np.exp(log)) for log in (varied.logs, np.full(len(rows), level))]
-        losses = [0.5 * (np.log(s) + (scale.inverse(u[0]) - m) ** 2 / s) for m, s in moments]
-        if not gain_clearly(losses[1] - losses[0], w, rows.labels):
+        with_inputs, alike = (_moment_losses(u, v * np.exp(log), scale) for log in (varied.logs, level))
+        if not gain_clearly(alike - with_inputs, w, rows.labels):
             return constant
     # the factor is one on average over the rows; the spread has what is the same for all, in units of one noise
     found = varied.noise
@@ -105,6 +104,12 @@ def follow_inputs(
     varying = replace(found, level=found.level - np.log(average), least=found.least / average)
     more = average / np.exp(level)
     return [replace(part, spread=part.spread * more, varying=varying, tail=varied.tail) for part in parts]
+
+
+def _moment_losses(u: np.ndarray, variance: np.ndarray, scale: Scale) -> np.ndarray:
+    """Return the losses (n,) of normal densities of y, for targets and means u (2, n) and variances (n,) on a scale."""
+    mean, spread = scale.moments(u[1], variance)
+    return 0.5 * (np.log(spread) + (scale.inverse(u[0]) - mean) ** 2 / spread)
 
 
 def _means_without_folds(parts: list[Component], shares: np.ndarray, rows: Rows) -> np.ndarray:
@@ -186,16 +191,18 @@ def choose_better(
     number = index if group is None else np.unique(group[index], return_inverse=True)[1]
     kinds = (False, True) if max_vectors is None or targets[0].rows.X.shape[1] < max_vectors else (False,)
     found = [_Line.fit(linear, target, folds) for target in targets for linear in kinds]
-    gains = [line.density - density for line in found]
-    means = [float(weight @ gain / weight.sum()) for gain in gains]
-    best = int(np.argmax(means))
-    gain, mean = gains[best], means[best]
-    error = float(np.linalg.norm(np.bincount(number, weight * (gain - mean)))) / weight.sum()
-    grouped, few = len(np.unique(number)) <= len(index) // 2, len(index) <= _SINGLE_ROWS
-    least = -_AHEAD_ERRORS * error if grouped else -error if few else max(_BEHIND, error)
-    if mean > min(least, _FAR_BEHIND):
-        return found[best].process(process, mean)
-    return process
+    means = [float(weight @ (line.density - density) / weight.sum()) for line in found]
+    line, mean = found[int(np.argmax(means))], max(means)
+    least = _least_lead(number, weight * (line.density - density - mean) / weight.sum())
+    return line.process(process, mean) if mean > min(least, _FAR_BEHIND) else process
+
+
+def _least_lead(number: np.ndarray, gains: np.ndarray) -> float:
+    """Return the nats a row that a baseline has to be ahead by, for its gains (h,) about their mean in groups (h,)."""
+    error = float(np.linalg.norm(np.bincount(number, gains)))
+    if len(np.unique(number)) <= len(gains) // 2:
+        return -_AHEAD_ERRORS * error
+    return -error if len(gains) <= _SINGLE_ROWS else max(_BEHIND, error)
 
 
 def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:

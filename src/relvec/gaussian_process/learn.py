@@ -199,15 +199,21 @@ def learn(
         weak = replace(prior, deviation=_WEAK * prior.deviation)
         bold = climb(log_posterior(structure, weak, rows), starts(structure, prior)[0], weak, steps, clock)
         begun.append(climb(objective, bold.theta, prior, _FIRST_STEPS, clock))
+    ends = _follow(begun, lambda mode: climb(objective, mode.theta, prior, steps, clock))
+    best = max(ends, key=lambda mode: mode.value)
+    rivals = sum(best.value - mode.value < 3.0 and _are_different(mode, best) for mode in ends)
+    return replace(best, evaluations=sum(mode.evaluations for mode in (*begun, *ends)), rivals=rivals)
+
+
+def _follow(begun: list[Mode], climb_on: Callable[[Mode], Mode]) -> list[Mode]:
+    """Climb on from the best of what was begun that is not hopeless, nor ends where another one did."""
     top = max(mode.value for mode in begun)
     ends: list[Mode] = []
     for mode in sorted(begun, key=lambda mode: -mode.value):
         hopeless = ends and mode.value < top - _HOPELESS
         if not hopeless and len(ends) < _FOLLOWED and all(_are_different(mode, end) for end in ends):
-            ends.append(climb(objective, mode.theta, prior, steps, clock))
-    best = max(ends, key=lambda mode: mode.value)
-    rivals = sum(best.value - mode.value < 3.0 and _are_different(mode, best) for mode in ends)
-    return replace(best, evaluations=sum(mode.evaluations for mode in (*begun, *ends)), rivals=rivals)
+            ends.append(climb_on(mode))
+    return ends
 
 
 def _are_different(mode: Mode, other: Mode) -> bool:

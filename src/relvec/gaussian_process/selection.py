@@ -175,6 +175,18 @@ def default_candidates(n_inputs: int, groups: tuple[int, ...] = ()) -> tuple[Str
 
 def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
     """Return the candidates, best first: by merit on at most 1,000 rows, refused ones last."""
+    found = _learn_all(candidates, rows, floors, clock)
+    widths = (part.n_widths(s.n_inputs) for s in candidates for part in s.parts if part.per_input)
+    third = len(rows) >= _THREE_STAGES and min(widths, default=1) <= _MANY_INPUTS
+    for n_rows, kept in STAGES[1 : 3 if third else 2]:
+        found.sort(key=_order)
+        if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
+            found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
+    return sorted(check(found, rows), key=_order)
+
+
+def _learn_all(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
+    """Return the candidates learned on few rows, sums from what their parts learned too."""
     first = rows if len(rows) <= _ONE_STAGE else rows.take(slice(0, STAGES[0][0]))
     found: list[Candidate] = []
     known: dict[Part, np.ndarray] = {}
@@ -186,13 +198,7 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         clock.report("candidates", (i + 1) / len(candidates))
-    widths = (part.n_widths(s.n_inputs) for s in candidates for part in s.parts if part.per_input)
-    third = len(rows) >= _THREE_STAGES and min(widths, default=1) <= _MANY_INPUTS
-    for n_rows, kept in STAGES[1 : 3 if third else 2]:
-        found.sort(key=_order)
-        if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
-            found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
-    return sorted(check(found, rows), key=_order)
+    return found
 
 
 def follow(known: list[tuple[Structure, np.ndarray]], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
@@ -272,18 +278,23 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
     judged = [c for c in found if c.n_rows == n]
     if len(rest) < 30 or len(judged) < 2:
         return found
-    few = rows.take(slice(0, n))
-    at = [(c.structure, c.mode.theta, few) for c in judged]
-    found_losses = np.array([losses(rest, *predict(*each, posterior(*each), rest.X)) for each in at])
+    at = [(c.structure, c.mode.theta, rows.take(slice(0, n))) for c in judged]
+    nll = [losses(rest, *predict(*each, posterior(*each), rest.X)) for each in at]
     weight = rest.weight / rest.total
-    means = found_losses @ weight
-    best = found_losses[means.argmin()]
-    out = []
-    for c, loss, mean in zip(judged, found_losses, means):
-        behind = weight @ (loss - best)
-        error = np.sqrt(weight @ (loss - best - behind) ** 2 / len(rest))
-        # a few rows far off are what falling apart looks like: a large error does not excuse a large loss
-        apart = behind > _REFUSED and (behind > 3.0 * error or behind > 1.0)
-        why = f"density on {len(rest)} rows held out is {behind:.2f} nats a row behind the best" if apart else ""
-        out.append(replace(c, held_out=float(mean), refused=why))
-    return out + [c for c in found if c.n_rows < n]
+    means = [float(weight @ loss) for loss in nll]
+    best = nll[int(np.argmin(means))]
+    checked = [
+        replace(c, held_out=mean, refused=_why_refused(loss - best, weight))
+        for c, loss, mean in zip(judged, nll, means)
+    ]
+    return checked + [c for c in found if c.n_rows < n]
+
+
+def _why_refused(behind: np.ndarray, weight: np.ndarray) -> str:
+    """Say why a candidate is refused that is so many nats (n,) behind the best at rows of some weights; "" if not."""
+    mean = weight @ behind
+    error = np.sqrt(weight @ (behind - mean) ** 2 / len(behind))
+    # a few rows far off are what falling apart looks like: a large error does not excuse a large loss
+    if mean > _REFUSED and (mean > 3.0 * error or mean > 1.0):
+        return f"density on {len(behind)} rows held out is {mean:.2f} nats a row behind the best"
+    return ""

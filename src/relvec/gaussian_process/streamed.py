@@ -20,9 +20,9 @@ from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors
 from relvec.gaussian_process.fit import (
     LastStage,
     Prepared,
+    assemble,
     floor_targets,
     learn_kernels,
-    messages,
     prepare,
     rows_to_learn,
     status,
@@ -124,14 +124,7 @@ def fit_in_passes(
     learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
     clock.take_over(learning)
     grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock, vary)
-    floor = prepared.floors.noise
-    process = ProcessPredictor(
-        units=prepared.units, scale=prepared.scale, components=(grown.part,), shares=np.ones(1),
-        selection=learned.record(), merit=learned.chosen[0].merit, bounds=grown.bounds,
-        vectors=prepared.raw.X[grown.index], status=status(grown.part, floor, clock),
-        messages=messages(grown.part, learned.found, floor, clock),
-        evaluations=sum(c.mode.evaluations for c in learned.found),
-    )  # fmt: skip
+    process = assemble(prepared, learned, [grown.part], grown.index, grown.bounds, clock)
     return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, table, output, max_vectors)
 
 

@@ -171,26 +171,51 @@ def choose_scale(
     orders of magnitude a few rows are all of mean, variance and error: there the density itself decides, in the units
     of y.
     """
-    best, top, start = AS_IT_IS, -np.inf, None
-    density, error, loss_in_y = np.full(2, np.inf), np.full(2, np.inf), np.full(2, np.inf)
-    for scale in candidate_scales(y, weights):
+    others = candidate_scales(y, weights)[1:]
+    if not others or clock.up("the scale of the target"):
+        return AS_IT_IS
+    first = best = _try_scale(AS_IT_IS, X, y, weights, groups, clock)
+    for scale in others:
         if clock.up("the scale of the target"):
             break
-        rows, rest, jacobian, loss = _rows(scale, X, y, weights, groups)
-        structure = Structure((Part(Shape.MATERN32),), True, rows.X.shape[1])
-        prior = default_prior(structure, Floors(width=0.5 * neighbour_distance(rows.X)))
-        objective = log_posterior(structure, prior, rows)
-        mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
-        start = mode.theta if start is None else start
-        at = structure, mode.theta, rows
-        nll, squared, own = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
-        value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
-        usual = (nll < density).all() and (squared <= _MORE_ERROR * error).all()
-        deep = scale.sign != 0 and scale.offset not in _OFFSETS and (own < loss_in_y - _DEEP_GAIN).all()
-        if value > top and (usual or deep):
-            best, top, density, loss_in_y = scale, value, nll, own
-        error = np.minimum(error, squared) if scale.sign == 0 else error
-    return best
+        trial = _try_scale(scale, X, y, weights, groups, clock, first.theta)
+        if trial.is_ahead_of(best, first):
+            best = trial
+    return best.scale
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A scale, the theta of most evidence on it, and that evidence in units of y; losses (2,) of `_rows` left out."""
+
+    scale: Scale
+    theta: np.ndarray
+    value: float
+    nll: np.ndarray
+    squared: np.ndarray
+    own: np.ndarray
+
+    def is_ahead_of(self, best: _Trial, plain: _Trial) -> bool:
+        """Tell whether the scale takes the place of the best one; `plain` is that of targets as they are."""
+        usual = (self.nll < best.nll).all() and (self.squared <= _MORE_ERROR * plain.squared).all()
+        deep = self.scale.offset not in _OFFSETS and (self.own < best.own - _DEEP_GAIN).all()
+        return bool(self.value > best.value and (usual or deep))
+
+
+def _try_scale(
+    scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None, clock: Clock,
+    start: np.ndarray | None = None,
+) -> _Trial:  # fmt: skip
+    """Learn a process on a scale, from theta (p,) where that is given."""
+    rows, rest, jacobian, loss = _rows(scale, X, y, weights, groups)
+    structure = Structure((Part(Shape.MATERN32),), True, rows.X.shape[1])
+    prior = default_prior(structure, Floors(width=0.5 * neighbour_distance(rows.X)))
+    objective = log_posterior(structure, prior, rows)
+    mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
+    at = structure, mode.theta, rows
+    nll, squared, own = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
+    value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
+    return _Trial(scale, mode.theta, value, nll, squared, own)
 
 
 def _rows(

@@ -138,7 +138,8 @@ def pivots(
     """Rows to keep; fewer than n_vectors where nothing is left to represent."""
     if n_vectors >= len(rows):
         return all_rows(len(rows))
-    growing, rng, relevant = GrowingFactor(structure, theta, rows, n_vectors), np.random.default_rng(0), []
+    growing, rng = GrowingFactor(structure, theta, rows, n_vectors), np.random.default_rng(0)
+    relevant: list[np.ndarray] = []
     root = np.sqrt(rows.weight)
     residual = root * rows.y
     while not relevant or (growing.n_chosen < n_vectors and not growing.is_complete):

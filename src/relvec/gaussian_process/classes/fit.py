@@ -188,21 +188,35 @@ def fit_classes(
     rows, units = standardise_rows(merged) if held is None else scale(merged, held)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
-    effort, n_inputs, clock = effort_for(rows, max_vectors, room), rows.X.shape[1], clock or Clock()
-    made = [] if earlier is None or kernel is not None else follow_structure(earlier, n_inputs, effort)
-    if not made:
-        made = standard_candidates(rows.X, effort) if kernel is None else kernel.candidates(n_inputs, effort)
-    parts, selection = choose(rows, made, clock)
-    status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
-    messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
+    effort, clock = effort_for(rows, max_vectors, room), clock or Clock()
+    parts, selection = choose(rows, _find_candidates(rows, effort, earlier, kernel), clock)
     members = tuple(Member(*part) for part in parts)
-    most = effort.final
-    limit = "memory_limit" if most < effort_for(rows, max_vectors).final else "max_vectors" if max_vectors else ""
-    kept = share_vectors(rows, members, most) if limit and len(members) > 1 else members
-    reached = kept is not members or any(member.model.n_vectors >= most for member in members)
-    if limit and reached and most < len(rows) and status == "converged":
-        status, messages = limit, (f"more than {most} vectors would still gain: the limit is {limit}",)
-    return ClassModel(units, kept, rows.base_rates, selection, status, messages)
+    limit = "memory_limit" if effort.final < effort_for(rows, max_vectors).final else "max_vectors"
+    reached = False
+    if max_vectors or limit == "memory_limit":
+        kept = share_vectors(rows, members, effort.final) if len(members) > 1 else members
+        reached = kept is not members or any(member.model.n_vectors >= effort.final for member in members)
+        members = kept
+    status, messages = _describe_end(clock, limit if reached and effort.final < len(rows) else "", effort.final)
+    return ClassModel(units, members, rows.base_rates, selection, status, messages)
+
+
+def _find_candidates(
+    rows: DistinctRows, effort: Effort, earlier: ClassModel | None, kernel: GivenKernel | None
+) -> list[ProcessCandidate]:
+    """Return what is compared: kernels given, or the structures of an earlier model, or the usual candidates."""
+    if kernel is not None:
+        return kernel.candidates(rows.X.shape[1], effort)
+    made = [] if earlier is None else follow_structure(earlier, rows.X.shape[1], effort)
+    return made or standard_candidates(rows.X, effort)
+
+
+def _describe_end(clock: Clock, limit: str, most: int) -> tuple[str, tuple[str, ...]]:
+    """Return how a fit ended, and what it was cut short by; `limit` is that of vectors where it was reached."""
+    if clock.stopped or clock.cut or not limit:
+        status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
+        return status, tuple(f"cut short by the time limit: {name}" for name in clock.cut)
+    return limit, (f"more than {most} vectors would still gain: the limit is {limit}",)
 
 
 def share_vectors(rows: DistinctRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:

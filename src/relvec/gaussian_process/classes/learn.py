@@ -190,24 +190,28 @@ class _Search:
 
     def climb(self, theta: np.ndarray, inducing: int, nearly_there: bool = False) -> tuple[Mode, int]:
         """Return the end of climbs from theta (p,) with inducing rows chosen where the last one ended, and how many."""
-        effort, steps = self.effort, self.effort.steps
+        effort, steps, objective = self.effort, self.effort.steps, self.begin(theta, inducing)
+        if nearly_there:
+            objective(theta)
+            if objective.cost > self.most_cost:
+                inducing = effort.most
+                objective = self.begin(theta, inducing)
         for number in range(_ROUNDS if self.kernel.structure.parts else 1):
-            objective, begin = self.begin(theta, inducing), theta
-            if number == 0 and nearly_there:
-                objective(theta)
-                if objective.cost > self.most_cost:
-                    inducing = effort.most
-                    objective = self.begin(theta, inducing)
+            objective, begin = self.begin(theta, inducing) if number else objective, theta
             found = climb(objective, theta, self.prior, steps, self.clock, ftol=1e-4, gtol=effort.tolerance)
             theta, steps = found.theta, effort.steps // 2
             self.evaluations += found.evaluations
             if objective.cost > self.most_cost and inducing < effort.most:
                 inducing = min(2 * inducing, effort.most)
-            elif np.abs(theta - begin).max() < _SMALL_MOVE or inducing >= len(self.rows):
+            elif self._has_settled(theta, begin, inducing):
                 break
             if self.clock.left() <= 0:
                 break
         return found, inducing
+
+    def _has_settled(self, theta: np.ndarray, begin: np.ndarray, inducing: int) -> bool:
+        """Tell whether other inducing rows would do no better than those chosen where the climb began."""
+        return bool(np.abs(theta - begin).max() < _SMALL_MOVE) or inducing >= len(self.rows)
 
     def begin(self, theta: np.ndarray, inducing: int) -> _Objective:
         """Return the objective with so many inducing rows, chosen at theta (p,)."""
