@@ -57,6 +57,16 @@ class Rows:
         """The number of rows before merging: the sum of the weights."""
         return float(self.weight.sum())
 
+    @property
+    def mean(self) -> float:
+        """The weighted mean of the targets."""
+        return float(self.weight @ self.y / self.total)
+
+    @property
+    def variance(self) -> float:
+        """The variance of single targets about their mean."""
+        return float((self.weight @ (self.y - self.mean) ** 2 + self.scatter.sum()) / self.total)
+
     def take(self, index: np.ndarray | slice) -> Rows:
         """Return some of the rows."""
         group = None if self.group is None else self.group[index]
@@ -294,8 +304,7 @@ def rounded_hash(X: np.ndarray, weight: np.ndarray, step: float) -> np.ndarray:
 def standardise(rows: Rows) -> tuple[Rows, Units]:
     """Rows in units of their own, with every column that varies, once: weighted mean zero and variance one."""
     X, units = standardise_inputs(rows.X, rows.weight)
-    y_mean = float(rows.weight @ rows.y / rows.total)
-    y_scale = float(np.sqrt((rows.weight @ (rows.y - y_mean) ** 2 + rows.scatter.sum()) / rows.total)) or 1.0
+    y_mean, y_scale = rows.mean, float(np.sqrt(rows.variance)) or 1.0
     scaled = replace(rows, X=X, y=(rows.y - y_mean) / y_scale, scatter=rows.scatter / y_scale**2)
     return scaled, replace(units, y_mean=y_mean, y_scale=y_scale)
 

@@ -19,6 +19,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_od
 from relvec.runtime.clock import Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import ModelInSearch, begin
+from relvec.sparse.held_out import has_turned
 
 PRIOR_ROWS = 1.0  # rows of the base rates that are spread over all rows
 PRICES_NATS = (8.0, 4.0, 2.0, 1.0, 0.4)
@@ -160,25 +161,30 @@ class ClassFolds:
 
     def compare(self, Phi: np.ndarray, clock: Clock) -> list[ClassLevel]:
         """Return the levels of a dictionary with columns Phi (n, M), from the highest price down."""
-        problems = []
-        for own in self.parts:
-            kept = np.delete(np.arange(len(self._all)), own)
-            problems.append(make_class_problem(Phi[kept], self._all.take(kept)))
+        problems = [self._problem_without(own, Phi) for own in self.parts]
         found = [NOTHING] * len(problems)
         levels: list[ClassLevel] = []
         for price in PRICES_NATS:
             models = [search_at(problem, price, start) for problem, start in zip(problems, found)]
-            parts = [latents_of(p, model, Phi[own]) for p, model, own in zip(problems, models, self.parts)]
-            latents = Latents(*(np.concatenate(a) for a in zip(*((part.mean, part.covariance) for part in parts))))
-            losses = np.bincount(self.rows.labels, log_losses(latents.log_probabilities(), self.rows))
-            size = float(np.mean([count(p, model.active) for p, model in zip(problems, models)]))
-            levels.append(ClassLevel(price, size, latents, losses, float(losses.sum() / self.rows.weight.sum())))
-            least = min(levels, key=lambda level: level.loss)
-            late = len(levels) - 1 - levels.index(least) >= _PATIENCE
-            if (late and levels[-1].loss > least.loss + _LOST_NATS) or clock.up(f"prices below {price:g} nats"):
+            levels.append(self._level(price, problems, models, Phi))
+            losses = [level.loss for level in levels]
+            if has_turned(losses, _PATIENCE, _LOST_NATS) or clock.up(f"prices below {price:g} nats"):
                 break
             found = [units_of(problem, model) for problem, model in zip(problems, models)]
         return levels
+
+    def _problem_without(self, own: np.ndarray, Phi: np.ndarray) -> LaplaceProblem:
+        kept = np.delete(np.arange(len(self._all)), own)
+        return make_class_problem(Phi[kept], self._all.take(kept))
+
+    def _level(
+        self, price: float, problems: list[LaplaceProblem], models: list[ModelInSearch], Phi: np.ndarray
+    ) -> ClassLevel:
+        parts = [latents_of(p, model, Phi[own]) for p, model, own in zip(problems, models, self.parts)]
+        latents = Latents(*(np.concatenate(a) for a in zip(*((part.mean, part.covariance) for part in parts))))
+        losses = np.bincount(self.rows.labels, log_losses(latents.log_probabilities(), self.rows))
+        size = float(np.mean([count(p, model.active) for p, model in zip(problems, models)]))
+        return ClassLevel(price, size, latents, losses, float(losses.sum() / self.rows.weight.sum()))
 
 
 def choose_class_level(levels: list[ClassLevel]) -> int:

@@ -6,7 +6,7 @@ with ``price`` no number of functions is chosen, and held-out rows then set the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,47 +126,49 @@ def fit_sparse(
     clock = Clock() if clock is None else clock
     rows = without_copies(merge(X, y, weights, groups), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
-    candidates: Iterable[Basis] = (basis,) if basis is not None else ()
-    steps = 0
+    steps, candidates = 0, iter([] if basis is None else [basis])
     if basis is None:
         if learned is None:
             learned, steps = _learn_widths(rows, clock)
         candidates = dictionaries(learned, rows, X)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
-    compared: list[tuple[Basis, np.ndarray, list[Level]]] = []
-    for dictionary in candidates:
-        if compared and clock.up("another dictionary"):
-            break
-        Phi = dictionary(rows.X)
-        compared.append((dictionary, Phi, Comparison(Phi, rows, most, noise_variance).run(clock, prices)))
-    owner, level, levels = _choose(compared, price)
-    basis, Phi, _ = compared[owner]
-    problem, unit = make_problem(Phi, rows, noise_variance)
-    model = search_like(problem, unit, level, most, tuple(other.price for other in levels[1:]))
+    compared = _compare(candidates, rows, most, prices, noise_variance, clock)
+    chosen, level = _choose(compared, price)
+    problem, unit = make_problem(chosen.Phi, rows, noise_variance)
+    model = search_like(problem, unit, level, most, tuple(other.price for other in chosen.levels[1:]))
     model = model.keep(np.argsort(model.active, kind="stable"))
-    variance = float(
-        (rows.weight @ (rows.y - rows.weight @ rows.y / rows.total) ** 2 + rows.scatter.sum()) / rows.total
-    )
-    kept = centres_of(basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
-    widths = learned[0].widths if learned else _widths_of(basis, rows)
-    reach = learn_reach(kept, widths, rows.X, rows.weight, variance)
-    bars = learn_error_bars(level.held)
+    kept = centres_of(chosen.basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
+    widths = learned[0].widths if learned else _widths_of(chosen.basis, rows)
     return SparseFit(
-        basis,
-        learned,
-        problem,
-        unit,
-        model.active,
-        model.full_posterior,
-        level.price,
-        tuple(levels),
-        _largest_gain(model, level.price),
-        steps + sum(len(tried) for _, _, tried in compared),
-        tuple(clock.cut),
-        clock.stopped,
-        bars,
-        reach,
-    )
+        basis=chosen.basis, learned=learned, problem=problem, unit=unit, active=model.active,
+        posterior=model.full_posterior, price=level.price, levels=tuple(chosen.levels),
+        largest_gain=_largest_gain(model, level.price), n_steps=steps + sum(len(each.levels) for each in compared),
+        cut=tuple(clock.cut), stopped=clock.stopped, bars=learn_error_bars(level.held),
+        reach=learn_reach(kept, widths, rows.X, rows.weight, rows.variance),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """A dictionary, its columns (n, M) at the merged rows, and the levels of its models."""
+
+    basis: Basis
+    Phi: np.ndarray
+    levels: list[Level]
+
+
+def _compare(
+    candidates: Iterator[Basis], rows: Rows, most: int, prices: tuple[float, ...], noise_variance: float | None,
+    clock: Clock,
+) -> list[_Compared]:  # fmt: skip
+    """Go down the ladder of prices in folds with every dictionary, the first of them whatever the time is."""
+    found: list[_Compared] = []
+    for basis in candidates:
+        if found and clock.up("another dictionary"):
+            break
+        Phi = basis(rows.X)
+        found.append(_Compared(basis, Phi, Comparison(Phi, rows, most, noise_variance).run(clock, prices)))
+    return found
 
 
 def _learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
@@ -181,16 +183,13 @@ def _largest_gain(model: GaussianModel, price: float) -> float:
     return 0.0 if price == np.inf else max(Stepwise("flat", price=price).largest_gain(model), 0.0)
 
 
-def _choose(
-    compared: list[tuple[Basis, np.ndarray, list[Level]]], price: float | None
-) -> tuple[int, Level, list[Level]]:
-    """Return the dictionary, by its place, and the level to take, with all levels of that dictionary."""
+def _choose(compared: list[_Compared], price: float | None) -> tuple[_Compared, Level]:
+    """Return the dictionary and the level to take; the last level where a price was given."""
     if price is not None:
-        levels = compared[0][2]
-        return 0, levels[-1], levels
-    best = [levels[choose_level(levels)] for _, _, levels in compared]
+        return compared[0], compared[0].levels[-1]
+    best = [each.levels[choose_level(each.levels)] for each in compared]
     owner = choose_level(best)
-    return owner, best[owner], compared[owner][2]
+    return compared[owner], best[owner]
 
 
 def _widths_of(basis: Basis, rows: Rows) -> np.ndarray:

@@ -113,8 +113,7 @@ def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = Non
     """
     root, n = np.sqrt(rows.weight), rows.total
     unit = float(np.sqrt((rows.weight @ rows.y**2 + rows.scatter.sum()) / n)) or 1.0
-    mean = rows.weight @ rows.y / n
-    variance = max(float((rows.weight @ (rows.y - mean) ** 2 + rows.scatter.sum()) / n) / unit**2, NOISE_FLOOR)
+    variance = max(rows.variance / unit**2, NOISE_FLOOR)
     problem = Problem(
         design=DenseDesign(np.asfortranarray(Phi * root[:, None]), overwrite=True),
         target=np.ascontiguousarray(rows.y * root / unit),
@@ -147,6 +146,12 @@ class Comparison:
     def run(self, clock: Clock, prices: tuple[float, ...] = PRICES_NATS) -> list[Level]:
         """Return the levels that were reached, the constant alone first."""
         constant = self._level(np.inf, [fold.ladder.model for fold in self.folds])
+        reached = self._descend(clock, prices)
+        levels = [self._level(price, [fold.ladder.ascend(price) for fold in self.folds]) for price in reached[::-1]]
+        return [constant, *levels[::-1]]
+
+    def _descend(self, clock: Clock, prices: tuple[float, ...]) -> tuple[float, ...]:
+        """Go down the ladder as far as it pays, and return the prices that were reached."""
         losses: list[float] = []
         for price in prices:
             models = [fold.ladder.descend(price) for fold in self.folds]
@@ -154,14 +159,11 @@ class Comparison:
             size = round(float(np.mean([count(model) for model in models])))
             if report(size, fraction=len(losses) / len(prices)):
                 clock.stop()
-            best = int(np.argmin(losses))
-            if len(losses) - 1 - best >= _PATIENCE and losses[-1] > losses[best] + _LOST_NATS:
+            if has_turned(losses, _PATIENCE, _LOST_NATS) or any(fold.ladder.is_full for fold in self.folds):
                 break
-            if any(fold.ladder.is_full for fold in self.folds) or clock.up(f"prices below {price} nats"):
+            if clock.up(f"prices below {price} nats"):
                 break
-        reached = prices[: len(losses)]
-        levels = [self._level(price, [fold.ladder.ascend(price) for fold in self.folds]) for price in reached[::-1]]
-        return [constant, *levels[::-1]]
+        return prices[: len(losses)]
 
     def _level(self, price: float, models: list[GaussianModel]) -> Level:
         found = [_predict(fold, model) for fold, model in zip(self.folds, models)]
@@ -192,6 +194,12 @@ def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, 
 def _in_units(fold: Fold, model: GaussianModel) -> Start:
     p, scale = model.posterior, model.problem.design.scale[model.active]
     return Start(model.active, p.alpha * (scale / fold.unit) ** 2, p.beta / fold.unit**2)
+
+
+def has_turned(losses: list[float], patience: int, nats: float) -> bool:
+    """Tell whether held-out losses, price by price, have been rising for so many prices, and by more than some nats."""
+    best = int(np.argmin(losses))
+    return len(losses) - 1 - best >= patience and losses[-1] > losses[best] + nats
 
 
 def most_functions(problem: Problem, most: int) -> int:
@@ -228,15 +236,19 @@ def search_like(problem: Problem, unit: float, level: Level, most: int, prices: 
     the model of a single fold the search goes on.
     """
     most = most_functions(problem, most)
-    if len(level.models) == 1 and level.price < np.inf:
+    if level.price == np.inf:
+        return sharpen(Ladder(problem, most).model)
+    if len(level.models) == 1:
         (start,) = level.models
         scale = problem.design.scale[start.active]
         beta = start.beta * unit**2 if problem.noise_variance is None else 1.0 / problem.noise_variance
         own = Start(start.active, start.alpha * (unit / scale) ** 2, beta)
         return sharpen(continue_from(problem, own, level.price, most))
-    ladder = Ladder(problem, most)
-    if level.price == np.inf:
-        return sharpen(ladder.model)
+    return sharpen(_go_down_and_back(Ladder(problem, most), level, prices))
+
+
+def _go_down_and_back(ladder: Ladder, level: Level, prices: tuple[float, ...]) -> GaussianModel:
+    """Return the model at the price of a level on the way back up; at a lower one where it has too few functions."""
     reached: list[float] = []
     for price in prices:
         ladder.descend(price)
@@ -249,4 +261,4 @@ def search_like(problem: Problem, unit: float, level: Level, most: int, prices: 
         if price > level.price or count(model) < LIKE_FOLDS * level.n_functions:
             break
         found = model
-    return sharpen(found)
+    return found
