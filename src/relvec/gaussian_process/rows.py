@@ -123,20 +123,45 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, group
     >>> sorted(zip(rows.y.tolist(), rows.weight.tolist(), rows.scatter.tolist()))
     [(1.0, 2.0, 2.0), (5.0, 1.0, 0.0)]
     """
-    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)
-    kept = w > 0
-    X, y, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(y, dtype=float)[kept], w[kept]  # + 0.0: no -0.0
-    w = np.maximum(w, _LEAST_WEIGHT * w.max(initial=0.0))
-    order = np.lexsort((y, *order_keys(X, w)))
-    X, y, w = X[order], y[order], w[order]
-    new = starts_of_runs(X)
-    first = np.flatnonzero(new)
-    label = None if groups is None else join_labels(np.cumsum(new), np.asarray(groups)[kept][order])[first]
+    rows = find_equal_rows(X, y, weights, groups)
+    y, w, first = np.asarray(y, dtype=float)[rows.order], rows.weight, rows.first
     total = np.add.reduceat(w, first)
     mean = np.add.reduceat(w * y, first) / total
-    group = np.cumsum(new) - 1
-    scatter = np.add.reduceat(w * (y - mean[group]) ** 2, first)
-    return Rows(X[first], mean, total, scatter, label)
+    scatter = np.add.reduceat(w * (y - mean[rows.row_of]) ** 2, first)
+    return Rows(rows.X, mean, total, scatter, rows.group)
+
+
+@dataclass(frozen=True, eq=False)
+class EqualRows:
+    """Distinct inputs X (m, d), and the groups (m,) of them: those that share a row are one; None where none are given.
+
+    The n rows of positive weight are in the order of a hash of their inputs, equal ones next to each other and in the
+    order of something else: `order` (n,) are their numbers, `weight` (n,) their weights, `row_of` (n,) the distinct row
+    that each is, and `first` (m,) the place where each distinct one begins.
+    """
+
+    X: np.ndarray
+    group: np.ndarray | None
+    order: np.ndarray
+    weight: np.ndarray
+    row_of: np.ndarray
+    first: np.ndarray
+
+
+def find_equal_rows(
+    X: np.ndarray, then: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> EqualRows:
+    """Return the distinct rows of X (N, d), and which each row is; equal ones come in the order of `then` (N,)."""
+    w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
+    kept = np.flatnonzero(w > 0)
+    X, w = np.asarray(X, dtype=float)[kept] + 0.0, w[kept]  # + 0.0: no -0.0
+    w = np.maximum(w, _LEAST_WEIGHT * w.max(initial=0.0))
+    sort = np.lexsort((np.asarray(then)[kept], *order_keys(X, w)))
+    X, order = X[sort], kept[sort]
+    new = starts_of_runs(X)
+    first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
+    label = None if groups is None else join_labels(row_of, np.asarray(groups)[order])[first]
+    return EqualRows(X[first], label, order, w[sort], row_of, first)
 
 
 def number_labels(labels: np.ndarray) -> np.ndarray:

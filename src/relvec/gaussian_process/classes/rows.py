@@ -15,13 +15,13 @@ import numpy as np
 from relvec.gaussian_process.rows import (
     COMPARED_ROWS,
     Units,
+    find_equal_rows,
     join_labels,
     near_groups,
     number_labels,
     order_keys,
     standardise_inputs,
 )
-from relvec.runtime.arrays import starts_of_runs
 
 _FEW = 50  # distinct rows
 
@@ -81,17 +81,10 @@ def merge_equal_rows(
     >>> sorted(zip(rows.X[:, 0].tolist(), rows.counts.tolist()))
     [(1.0, [1.0, 1.0]), (2.0, [0.0, 1.0])]
     """
-    w = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=float)
-    kept = w > 0
-    X, labels, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(labels)[kept], w[kept]  # + 0.0: no -0.0
-    order = np.lexsort((labels, *X.T[::-1], *order_keys(X, w)))  # two rows of one hash and other content stay apart
-    X, labels, w = X[order], labels[order], w[order]
-    new = starts_of_runs(X)
-    group = np.cumsum(new) - 1
-    counts = np.zeros((int(new.sum()), n_classes))
-    np.add.at(counts, (group, labels), w)
-    joined = None if groups is None else join_labels(group, np.asarray(groups)[kept][order])[new]
-    return DistinctRows(X[new], counts, joined)
+    found = find_equal_rows(X, labels, weights, groups)
+    counts = np.zeros((len(found.X), n_classes))
+    np.add.at(counts, (found.row_of, np.asarray(labels)[found.order]), found.weight)
+    return DistinctRows(found.X, counts, found.group)
 
 
 def standardise_rows(rows: DistinctRows) -> tuple[DistinctRows, Units]:
