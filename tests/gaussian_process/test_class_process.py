@@ -64,7 +64,7 @@ def probabilities(model, X, calibration=AS_IT_IS):
 def tight(monkeypatch):
     """Modes to the last digits, so that differences of evidence are differences."""
     for module in (binary, softmax):
-        monkeypatch.setattr(module, "_GAIN", 1e-13)
+        monkeypatch.setattr(module, "SETTLED_NATS", 1e-13)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -31,19 +31,17 @@ from relvec.gaussian_process.rows import (
     standardise,
     without_copies,
 )
-from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
+from relvec.gaussian_process.selection import STAGES, Candidate, compare, default_candidates, follow
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
-from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
+from relvec.gaussian_process.vectors import GAIN_NATS, Pivots, all_rows, likely_gain, pivots
 from relvec.inference import tails
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
-MERIT_ROWS = 1000  # distinct rows that merits are compared on
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: candidates below it do not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
-_SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
 _FEWER = 0.7  # of the vectors allowed, from which on fewer of them are not tried
 _LAST_SHARE = 0.2  # of the rows, in whole groups: what is held out at most where one part of them is
@@ -52,8 +50,6 @@ _VECTORS_SHARE = 0.6
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
-_LEAST_ROWS = 160  # learned from, however little memory there is
-_FLOOR = 1e-6  # least noise variance, in variances of the target
 _COARSE = 10.0  # standard deviations: coarser steps of rounding have the largest floor too
 
 
@@ -246,7 +242,7 @@ def learn_kernels(
 
 def rows_to_learn(memory: float) -> int:
     """Rows whose exact evidence and gradient fit into so many bytes."""
-    return max(int(np.sqrt(memory / _BYTES_OF_A_PAIR)), _LEAST_ROWS)
+    return max(int(np.sqrt(memory / _BYTES_OF_A_PAIR)), STAGES[0][0])
 
 
 def compare_structures(
@@ -273,7 +269,7 @@ def _merits(
     raw = merge(X, t, weights)
     rows, units = standardise(without_copies(raw, X, t, weights))
     floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
-    found = [c for c in compare(candidates, rows.take(slice(0, MERIT_ROWS)), floors, clock) if not c.refused]
+    found = [c for c in compare(candidates, rows.take(slice(0, STAGES[-1][0])), floors, clock) if not c.refused]
     n = max(c.n_rows for c in found)
     return {c.structure: c.merit.value for c in found if c.n_rows == n}
 
@@ -291,7 +287,7 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
     levels = np.unique(y)
     step = rounding_step(levels) * np.exp(np.median(scale.log_slope(levels))) / u_scale
     share = 1.0 if len(levels) >= 20 else 0.1
-    return min(max(_FLOOR, share * min(step, _COARSE) ** 2 / 12.0), 0.5)
+    return min(max(Floors.noise, share * min(step, _COARSE) ** 2 / 12.0), 0.5)
 
 
 def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:
@@ -353,10 +349,7 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
         if m > _FEWER * most or clock.up("fewer vectors"):
             break
         fewer = sparse_component(structure, theta, rest, rows.X[order.index[:m]])
-        lost = losses(held, *fewer.predict(held.X)) - best
-        share = held.weight / held.total
-        mean = share @ lost
-        if mean + np.sqrt(share @ (lost - mean) ** 2 / len(held)) < _SPARSE_LOSS:
+        if likely_gain(losses(held, *fewer.predict(held.X)), best, held.weight / held.total) < GAIN_NATS:
             return order.first(m)
     return order if most < len(rows) else all_rows(len(rows))
 

@@ -28,7 +28,14 @@ from relvec.gaussian_process.predictor import (
     mix,
     sparse_component,
 )
-from relvec.gaussian_process.rows import Rows, Units, join_labels, near_groups
+from relvec.gaussian_process.rows import (
+    LEAST_HELD_ROWS,
+    MOST_HELD_ROWS,
+    Rows,
+    Units,
+    join_labels,
+    near_groups,
+)
 from relvec.gaussian_process.selection import Merit
 from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import pivots
@@ -37,8 +44,6 @@ from relvec.inference.error_bars import FOLDS, LEAST_VARYING_ROWS, columns_of_no
 from relvec.inference.heteroscedastic import constant_noise
 from relvec.inference.tails import best_tail
 
-_SPREAD_ROWS = 1000
-_LEAST_TAIL_ROWS = 30  # that tell how heavy tails are
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 
 
@@ -48,11 +53,11 @@ def measure_spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float
     Multiplying all variances of a process leaves its mean as it is, and this factor is the best for those rows (Bachoc
     2013). It differs from one where no candidate fits well.
     """
-    few = rows.take(slice(0, _SPREAD_ROWS))
+    few = rows.take(slice(0, MOST_HELD_ROWS))
     mean, variance = leave_one_out(structure, theta, few)
     single = single_variance(variance, structure.noise(theta), few.weight)
     errors = (few.y - mean) ** 2 + few.scatter / few.weight
-    return max(1.0, float(np.mean(errors / single))) if len(few) >= 30 else 1.0
+    return max(1.0, float(np.mean(errors / single))) if len(few) >= LEAST_HELD_ROWS else 1.0
 
 
 def single_variance(variance: np.ndarray, noise: float, weight: np.ndarray) -> np.ndarray:
@@ -64,7 +69,7 @@ def vary_error_bars(
     parts: list[Component], shares: np.ndarray, rows: Rows, units: Units, scale: Scale
 ) -> list[Component]:
     """Return the components with variances and tails as rows left out one at a time ask for."""
-    few = rows.take(slice(0, _SPREAD_ROWS))
+    few = rows.take(slice(0, MOST_HELD_ROWS))
     left = [leave_one_out(part.structure, part.theta, few) for part in parts]
     variances = [single_variance(v, part.noise, few.weight) for (_, v), part in zip(left, parts)]
     mean, variance = mix(shares, [mean for mean, _ in left], variances)
@@ -81,7 +86,7 @@ def follow_inputs(
     mean, variance : (n,) of the targets of such rows, in the order of their hash.
     seen : (n,) means that error bars may depend on, where those of the rows left out tell the targets.
     """
-    if len(rows) < _LEAST_TAIL_ROWS:
+    if len(rows) < LEAST_HELD_ROWS:
         return parts
     squares, w = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance, rows.weight
     level = constant_noise(mean[:, None], squares, w).level
@@ -135,13 +140,12 @@ def prediction_error(merit: Merit, n_rows: float) -> float:
 
 
 _LEAST_ROWS = 3  # that can be left out
-_FOLDED_ROWS, _FOLDS = 500, 5  # up to so many rows each is left out once; of more, a part of them
-_SINGLE_ROWS = 20  # up to so many, each row is a fold
+_FOLDED_ROWS = 500  # up to so many rows each is left out once; of more, a part of them
+FEW_ROWS = 20  # up to so many, each row is a fold, and what they say is uncertain
 _RELEARNED_ROWS = 200  # up to so many, hyperparameters are learned without the rows left out
-_RELEARN_STEPS, _LINE_STEPS = 8, 15
-_HELD_ROWS = 500
+_RELEARN_STEPS, _LINE_STEPS = 8, 15  # evaluations
 _BEHIND = 0.02  # nats a row, and one standard error, that a baseline has to be ahead by
-_AHEAD_ERRORS = 2.0  # standard errors that a process has to be ahead by where rows come in groups
+GROUPED_ERRORS = 2.0  # standard errors to be ahead by where rows come in groups: evidence counts each row of them
 _FAR_BEHIND = 0.3  # nats a row from which on the standard error, which a few rows make large, does not count
 
 
@@ -201,17 +205,17 @@ def _least_lead(number: np.ndarray, gains: np.ndarray) -> float:
     """Return the nats a row that a baseline has to be ahead by, for its gains (h,) about their mean in groups (h,)."""
     error = float(np.linalg.norm(np.bincount(number, gains)))
     if len(np.unique(number)) <= len(gains) // 2:
-        return -_AHEAD_ERRORS * error
-    return -error if len(gains) <= _SINGLE_ROWS else max(_BEHIND, error)
+        return -GROUPED_ERRORS * error
+    return -error if len(gains) <= FEW_ROWS else max(_BEHIND, error)
 
 
 def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:
     """Return rows left out together, those of a group (n,): folds of all of a small table, or some of a large one."""
     n = len(group)
     if n > _FOLDED_ROWS:
-        return [np.arange(n - rows.n_last(min(_HELD_ROWS, n // 5)), n)]
+        return [np.arange(n - rows.n_last(min(_FOLDED_ROWS, n // FOLDS)), n)]
     n_groups = int(group.max()) + 1
-    fold = group % (n_groups if n <= _SINGLE_ROWS else min(_FOLDS, n_groups))
+    fold = group % (n_groups if n <= FEW_ROWS else min(FOLDS, n_groups))
     return [np.flatnonzero(fold == i) for i in np.unique(fold)]
 
 

@@ -27,6 +27,7 @@ _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise div
 _NEIGHBOUR_ROWS = 500  # that distances and targets of neighbours are looked at
 _ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that are one row
 _NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
+MOST_HELD_ROWS, LEAST_HELD_ROWS = 1000, 30  # rows left out: more of them say the same, fewer say little
 COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 _FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
 _TARGET_ROUNDING = 1e-9  # standard deviations
@@ -423,7 +424,7 @@ def rounding_step(y: np.ndarray) -> float:
     return step if np.abs(multiples - np.round(multiples)).max() < 1e-3 else 0.0
 
 
-def neighbour_distance(X: np.ndarray, n_rows: int = 500) -> float:
+def neighbour_distance(X: np.ndarray, n_rows: int = _NEIGHBOUR_ROWS) -> float:
     """Return the median distance between neighbours among the first rows of X (n, d); 0 for a single row.
 
     >>> neighbour_distance(np.array([[0.0], [1.0], [3.0]]))

@@ -34,7 +34,7 @@ from relvec.gaussian_process.learn import (
     learn,
     log_posterior,
 )
-from relvec.gaussian_process.rows import Rows
+from relvec.gaussian_process.rows import LEAST_HELD_ROWS, MOST_HELD_ROWS, Rows
 from relvec.runtime.clock import Clock, TimeUp
 
 _MOST_DIFFERENCES = 128  # rows of H that are measured: one evaluation each
@@ -128,10 +128,9 @@ def laplace_merit(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> 
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
 _THREE_STAGES = 2000  # tables of so many have the third, unless curvatures of very many widths would take too long
-_FIRST_STEPS, _NEXT_STEPS = 40, 20
-_BEHIND = 15.0  # nats of merit behind the best: not followed further
+_FIRST_STEPS, _NEXT_STEPS = 40, 20  # evaluations
+BEHIND_NATS = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS, _MANY_LEVELS = 32, 64  # of more inputs no sums of two, of more columns no width for each level
-_CHECK_ROWS = 1000
 _REFUSED = 0.1  # nats a row behind the best, and three standard errors: the density has fallen apart
 
 
@@ -245,7 +244,7 @@ def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
         parts = c.structure.parts
         best.setdefault((sum(part.per_input for part in parts), any(part.groups for part in parts)), c)
     chosen = sorted(best.values(), key=_order)[:kept]
-    near = [c for c in found if c.merit.value > found[0].merit.value - _BEHIND and c not in chosen]
+    near = [c for c in found if c.merit.value > found[0].merit.value - BEHIND_NATS and c not in chosen]
     return sorted([*chosen, *near[: kept - len(chosen)]], key=_order)
 
 
@@ -272,11 +271,11 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
 def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
     """Return the candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
     n = max(c.n_rows for c in found)
-    rest = rows.take(slice(n, n + _CHECK_ROWS))
+    rest = rows.take(slice(n, n + MOST_HELD_ROWS))
     if rows.group is not None and rest.group is not None:
         rest = rest.take(~np.isin(rest.group, rows.group[:n]))
     judged = [c for c in found if c.n_rows == n]
-    if len(rest) < 30 or len(judged) < 2:
+    if len(rest) < LEAST_HELD_ROWS or len(judged) < 2:
         return found
     at = [(c.structure, c.mode.theta, rows.take(slice(0, n))) for c in judged]
     nll = [losses(rest, *predict(*each, posterior(*each), rest.X)) for each in at]

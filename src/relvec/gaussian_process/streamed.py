@@ -30,7 +30,7 @@ from relvec.gaussian_process.fit import (
 from relvec.gaussian_process.held_out import choose_better, follow_inputs
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
-from relvec.gaussian_process.rows import Units
+from relvec.gaussian_process.rows import MOST_HELD_ROWS, Units
 from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import LEAST_TRIED, Growth, grow_vectors
 from relvec.inference import tails
@@ -40,7 +40,6 @@ from relvec.runtime.machine import most_vectors, release_memory, room_for_vector
 from relvec.runtime.progress import report
 
 _LEARNING_SHARE = 0.6  # of a time limit: the rest is for vectors and the pass over all rows
-_HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
 _DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of learning on a device
 _PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate_variance`
 _BLOCK_NUMBERS = 4_000_000  # of the features of a block, at most: 32 MB
@@ -230,7 +229,7 @@ def _grow(
 ) -> _Grown:  # fmt: skip
     """As many vectors as rows held out ask for, and the posterior of all rows on them."""
     rows = prepared.rows
-    n_held = rows.n_last(min(_HELD_ROWS, len(rows) // 5))
+    n_held = rows.n_last(min(MOST_HELD_ROWS, len(rows) // 5))
     most, ended = table.max_vectors(max_vectors)
     if most >= len(rows) - n_held:  # all that there are
         most, ended = len(rows) - n_held, ""

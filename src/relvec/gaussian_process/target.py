@@ -20,15 +20,14 @@ import numpy as np
 from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Floors, climb, default_prior, learn, log_posterior
-from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
+from relvec.gaussian_process.rows import LEAST_HELD_ROWS, Rows, merge, neighbour_distance, standardise, without_copies
 from relvec.inference.tails import MAX_LOG_VARIANCE, MOST_TAIL, log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.record import Record
 
 _OFFSETS = (0.1, 0.4, 1.5)  # standard deviations between the end of the targets and the pole of the logarithm
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
-_ROWS, _CHECK_ROWS = 200, 500
-_LEARNED, _CHECKED = slice(0, _ROWS), slice(_ROWS, _ROWS + _CHECK_ROWS)
+_LEARNED, _CHECKED = slice(0, 200), slice(200, 700)  # rows
 _MORE_ERROR = 1.1  # its squared error may be so much larger: what few rows cannot tell from none
 _DEEP = 2.0  # standard deviation of targets over orders of magnitude, in distances of the median from their end
 _LOWEST_SHARE = 0.1  # of the targets: their depth is that of the pole below the least
@@ -253,6 +252,6 @@ def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tupl
 
 def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float, float]:
     """Return the loss at rows that took no part; that at the others where there are too few."""
-    if len(rest) < 30 or rows.group is not None:  # whole groups are left out then
+    if len(rest) < LEAST_HELD_ROWS or rows.group is not None:  # whole groups are left out then
         return _left_out(structure, theta, rows, loss)
     return loss(*predict(structure, theta, rows, posterior(structure, theta, rows), rest.X), _CHECKED)

@@ -27,7 +27,7 @@ _BLOCK = 64  # vectors drawn at once, and those of the first stage of growth
 _RELEVANT_SHARE = 0.5  # of a block: drawn by relevance
 _ROUNDING = 1e-10  # of the prior variance
 LEAST_TRIED = 512  # vectors, however little those before them gain
-_GAIN_NATS = 0.01  # a row that twice as many vectors have to gain at held-out rows, one standard error added
+GAIN_NATS = 0.01  # a row, one standard error added, that more vectors have to gain at held-out rows
 
 
 class GrowingFactor:
@@ -215,11 +215,11 @@ def grow_vectors(
 
 def _first_enough(tried: list[np.ndarray], share: np.ndarray) -> int | None:
     """Return the first stage that the last one hardly gains over; None where it gains over the one before it."""
-    little = [_gain(losses, tried[-1], share) < _GAIN_NATS for losses in tried[:-1]]
+    little = [likely_gain(losses, tried[-1], share) < GAIN_NATS for losses in tried[:-1]]
     return little.index(True) if little and little[-1] else None
 
 
-def _gain(before: np.ndarray, after: np.ndarray, share: np.ndarray) -> float:
+def likely_gain(before: np.ndarray, after: np.ndarray, share: np.ndarray) -> float:
     """Return the mean of what losses (h,) become less, with shares (h,), and one standard error."""
     gain = before - after
     mean = float(share @ gain)

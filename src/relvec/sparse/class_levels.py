@@ -15,6 +15,8 @@ from scipy.special import log_softmax
 
 from relvec.design import DenseDesign
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold
+from relvec.gaussian_process.held_out import GROUPED_ERRORS
+from relvec.inference.error_bars import FOLDS
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.clock import Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
@@ -23,12 +25,11 @@ from relvec.sparse.held_out import has_turned
 
 PRIOR_ROWS = 1.0  # rows of the base rates that are spread over all rows
 PRICES_NATS = (8.0, 4.0, 2.0, 1.0, 0.4)
-FOLDS = 5
 MOST_FUNCTIONS, MOST_WEIGHTS = 60, 240  # of a model; the constant is not counted
 TOL_NATS = 0.1  # that a move of a fold gains at least
 _MOST_STEPS = 1000
 _PATIENCE, _LOST_NATS = 2, 0.01  # prices beyond the best, and nats a row lost, after which folds go no further down
-_TIE_ERRORS, _GROUPED_ERRORS = 0.5, 2.0  # standard errors that a smaller model may lose: of rows, and of groups
+_TIE_ERRORS = 0.5  # standard errors that a smaller model may lose
 _SPREAD = 0.5  # prior standard deviation of the logarithm of the slope of log-odds
 
 Units = tuple[np.ndarray, np.ndarray]  # of a model (u,), and their precisions
@@ -195,7 +196,7 @@ def choose_class_level(levels: list[ClassLevel]) -> int:
     """
     best = min(levels, key=lambda level: level.loss)
     grouped = 2 * len(best.losses) <= len(best.latents.mean)
-    errors = _GROUPED_ERRORS if grouped else _TIE_ERRORS
+    errors = GROUPED_ERRORS if grouped else _TIE_ERRORS
     for i, level in sorted(enumerate(levels), key=lambda pair: pair[1].n_functions):
         more = level.losses - best.losses
         if level is best or more.sum() <= errors * np.sqrt(len(more)) * more.std():

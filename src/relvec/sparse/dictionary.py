@@ -24,7 +24,7 @@ from relvec.gaussian_process.rows import (
     standardise,
     standardise_inputs,
 )
-from relvec.gaussian_process.selection import Candidate, compare
+from relvec.gaussian_process.selection import BEHIND_NATS, Candidate, compare
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.kernels import Gaussian, Kernel, Matern
 from relvec.runtime.arrays import hash_rows
@@ -37,7 +37,6 @@ MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kerne
 _FEW_ROWS = 500  # up to so many, widths of both kinds are tried
 _FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
 _ROWS_A_WIDTH = 2  # at least, of a table that learns it
-_BEHIND_NATS = 15.0  # of merit, behind the best kind of widths: not tried
 _NO_EFFECT = 1e6  # standard deviations wide in columns that tell nothing new
 _LEAST_SPREAD = 1e-150  # standard deviation of an input: slopes and variances of a smaller one have no double
 _NU = {Shape.MATERN32: 1.5, Shape.MATERN52: 2.5}
@@ -83,7 +82,7 @@ def learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], i
     found = compare(tuple(candidates), few, floors, clock)
     best: dict[bool, Candidate] = {}
     for candidate in found:
-        if found[0].merit.value - candidate.merit.value < _BEHIND_NATS:
+        if found[0].merit.value - candidate.merit.value < BEHIND_NATS:
             best.setdefault(candidate.structure.parts[0].per_input, candidate)
     learned = tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
     return learned, sum(candidate.mode.evaluations for candidate in found)

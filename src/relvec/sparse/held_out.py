@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.rows import COMPARED_ROWS, Rows, join_labels, near_groups, rounded_hash, standardise_inputs
+from relvec.gaussian_process.held_out import FEW_ROWS, GROUPED_ERRORS
+from relvec.gaussian_process.rows import (
+    COMPARED_ROWS,
+    MOST_HELD_ROWS,
+    Rows,
+    join_labels,
+    near_groups,
+    rounded_hash,
+    standardise_inputs,
+)
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.tails import log_density
 from relvec.runtime.clock import Clock
@@ -24,7 +33,7 @@ from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
 from relvec.solvers.stepwise import count
 
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
-ONE_FOLD_SHARE, MOST_HELD = 0.2, 1000  # of the rows of larger ones in their only fold, and rows at most
+ONE_FOLD_SHARE = 0.2  # of the rows of larger ones in their only fold
 NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
 MAX_FUNCTIONS = 300  # where no number is given
@@ -35,8 +44,7 @@ _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, 
 LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
 _FEW_PLACES, _REPEATS = 8, 5  # fewer distinct inputs, with more targets each: their scatter tells of other targets
 _TIE_ERRORS, _TIE_NATS = 0.25, 0.02  # a smaller model may lose so many standard errors, and so much a row
-_FEW_ROWS, _FEW_ERRORS = 20, 1.0  # of so few rows or groups: losses tell little
-_GROUPED_ERRORS = 2.0  # where rows come in groups: a search has counted each as often as it has rows
+_FEW_ERRORS = 1.0  # standard errors that a smaller model may lose at few rows or groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +109,7 @@ def make_folds(group: np.ndarray) -> list[np.ndarray]:
         return []
     folds = next((folds for most, folds in FOLDS if n <= most), 1)
     if folds == 1:
-        return [np.flatnonzero(place[group] <= max(min(ONE_FOLD_SHARE, MOST_HELD / n), place[0]))]
+        return [np.flatnonzero(place[group] <= max(min(ONE_FOLD_SHARE, MOST_HELD_ROWS / n), place[0]))]
     fold = np.minimum((place[group] * folds).astype(int), folds - 1)
     return [found for k in range(folds) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
 
@@ -216,8 +224,8 @@ def choose_level(levels: list[Level]) -> int:
     best = min(judged, key=lambda i: levels[i].loss)
     held = levels[best].held
     w = held.weights
-    grouped, few = 2 * held.n_groups <= len(w), held.n_groups <= _FEW_ROWS
-    errors, most = (_GROUPED_ERRORS, np.inf) if grouped else (_FEW_ERRORS, np.inf) if few else (_TIE_ERRORS, _TIE_NATS)
+    grouped, few = 2 * held.n_groups <= len(w), held.n_groups <= FEW_ROWS
+    errors, most = (GROUPED_ERRORS, np.inf) if grouped else (_FEW_ERRORS, np.inf) if few else (_TIE_ERRORS, _TIE_NATS)
     for i in sorted(judged, key=lambda i: levels[i].n_functions):
         if levels[i].n_functions >= levels[best].n_functions:
             break

@@ -18,10 +18,8 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import expit, log_expit
 
-from relvec.gaussian_process.classes.model import LEFT_OUT, Features
+from relvec.gaussian_process.classes.model import LEFT_OUT, NEWTON_STEPS, SETTLED_NATS, Features
 
-_STEPS = 100
-_GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is found
 _LARGE = 1e6  # n q^2: from here on a few products with Phi cost less than a factor
 _INNER = 12  # products of conjugate gradients that cost less than a factor
 _ENOUGH = 1e-3  # of the gain of a Newton step may be missed
@@ -59,7 +57,7 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: float, start: BinaryMode |
     value, f, u = max(tried, key=lambda one: one[0])
     weight, positive = counts.sum(1), counts[:, 1]
     L = None
-    for _ in range(_STEPS):
+    for _ in range(NEWTON_STEPS):
         p, own = expit(f), None
         g, W = positive - weight * p, weight * p * (1.0 - p)
         slope = Phi.T @ g - u
@@ -68,7 +66,7 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: float, start: BinaryMode |
             L = own = _factor(Phi, W)
             step = dpotrs(L, slope, lower=1)[0]
         gain = 0.5 * step @ slope  # what a quadratic would gain
-        if gain < _GAIN:
+        if gain < SETTLED_NATS:
             break
         scale = 1.0
         while scale > 1e-6:

@@ -19,9 +19,9 @@ from relvec.gaussian_process.classes.candidates import ClassRecord, ProcessCandi
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, few_differ
+from relvec.inference.error_bars import FOLDS
 from relvec.runtime.clock import Clock
 
-_FOLDS = 5
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
 _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken without it
 _LEAST_SHARE = 0.1  # of a member of a sum
@@ -91,7 +91,7 @@ class _Race:
 
     def __init__(self, rows: DistinctRows, candidates: Sequence[ProcessCandidate], clock: Clock):
         self.rows, self.clock = rows, clock
-        self.n_folds = min(_FOLDS, int(rows.labels.max()) + 1)
+        self.n_folds = min(FOLDS, int(rows.labels.max()) + 1)
         self.whole: dict[str, ClassProcess] = {}
         self.evaluations = 0  # of the evidence, in folds
         self._done, self._total = 0, sum(c.few for c in candidates) + self.n_folds * len(candidates)

@@ -27,6 +27,8 @@ from relvec.gaussian_process.kernel import CONSTANT, Evaluated, Structure
 from relvec.inference.linalg import factor
 from relvec.runtime.record import Record
 
+NEWTON_STEPS = 100
+SETTLED_NATS = 1e-7  # that a further Newton step would bring: there the mode is found
 LEFT_OUT = 0.3  # share of the cost of what the features leave out that the evidence counts, see `binary`
 MEAN_LEFT_OUT = 0.016  # variance of log-odds; as W <= 1/4 it costs the evidence at most 0.002 nats a row
 WHOLE_ROWS = 2000  # of a kernel matrix that is computed at once: single columns of fewer rows are all overhead

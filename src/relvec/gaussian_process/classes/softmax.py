@@ -19,12 +19,11 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from relvec.gaussian_process.classes.model import LEFT_OUT, Features
+from relvec.gaussian_process.classes.model import LEFT_OUT, NEWTON_STEPS, SETTLED_NATS, Features
 
 _ROOT2 = np.sqrt(2.0)
-_STEPS, _INNER = 100, 50
+_INNER = 50  # conjugate gradients of a step, at most
 _MANY_INNER = 10  # conjugate gradients of a step beyond which a new preconditioner is cheaper
-_GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is found
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +126,14 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: np.ndarray, start: Softmax
     tried = [(*_objective(Phi, counts, offset, U), U) for U in begin]
     value, F, P, U = max(tried, key=lambda one: one[0])
     spent = _INNER
-    for _ in range(_STEPS):
+    for _ in range(NEWTON_STEPS):
         if spent > _MANY_INNER:
             inverses = invert_factors(factor_classes(Phi, weight, P))
         G = counts - weight[:, None] * P
         slope = Phi.T @ G / _ROOT2 - U
         step, spent = _Curvature(Phi, weight, P).solve(slope, inverses, 1e-2)
         gain = 0.5 * np.vdot(step, slope)
-        if gain < _GAIN:
+        if gain < SETTLED_NATS:
             break
         scale = 1.0
         while scale > 1e-6:
