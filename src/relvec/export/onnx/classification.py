@@ -66,7 +66,7 @@ def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
 
 
 def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:
-    """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.classes.expansion`)."""
+    """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.expansion`)."""
     g, c = graph.node, graph.constant
     members = expand_members(model, n_features)
     names = [score.name for score in process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
