@@ -271,10 +271,7 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
 def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
     """Return the candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
     n = max(c.n_rows for c in found)
-    rest = rows.take(slice(n, n + MOST_HELD_ROWS))
-    if rows.group is not None and rest.group is not None:
-        rest = rest.take(~np.isin(rest.group, rows.group[:n]))
-    judged = [c for c in found if c.n_rows == n]
+    rest, judged = _rows_after(rows, n), [c for c in found if c.n_rows == n]
     if len(rest) < LEAST_HELD_ROWS or len(judged) < 2:
         return found
     at = [(c.structure, c.mode.theta, rows.take(slice(0, n))) for c in judged]
@@ -287,6 +284,14 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
         for c, loss, mean in zip(judged, nll, means)
     ]
     return checked + [c for c in found if c.n_rows < n]
+
+
+def _rows_after(rows: Rows, n: int) -> Rows:
+    """Return rows after the first n, none of a group of theirs."""
+    rest = rows.take(slice(n, n + MOST_HELD_ROWS))
+    if rows.group is None or rest.group is None:
+        return rest
+    return rest.take(~np.isin(rest.group, rows.group[:n]))
 
 
 def _why_refused(behind: np.ndarray, weight: np.ndarray) -> str:

@@ -183,22 +183,24 @@ def fit_classes(
     """
     if n_classes < 2:
         raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
-    merged = merge_equal_rows(X, labels, n_classes, weights, groups)
-    held = None if kernel is None else kernel.lengths
-    rows, units = standardise_rows(merged) if held is None else scale(merged, held)
+    rows, units = _put_in_units(merge_equal_rows(X, labels, n_classes, weights, groups), kernel)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
     effort, clock = effort_for(rows, max_vectors, room), clock or Clock()
     parts, selection = choose(rows, _find_candidates(rows, effort, earlier, kernel), clock)
     members = tuple(Member(*part) for part in parts)
-    limit = "memory_limit" if effort.final < effort_for(rows, max_vectors).final else "max_vectors"
-    reached = False
-    if max_vectors or limit == "memory_limit":
-        kept = share_vectors(rows, members, effort.final) if len(members) > 1 else members
-        reached = kept is not members or any(member.model.n_vectors >= effort.final for member in members)
-        members = kept
+    limit = "max_vectors" if max_vectors else ""
+    if effort.final < effort_for(rows, max_vectors).final:
+        limit = "memory_limit"
+    kept = share_vectors(rows, members, effort.final) if limit and len(members) > 1 else members
+    reached = kept is not members or any(member.model.n_vectors >= effort.final for member in members)
     status, messages = _describe_end(clock, limit if reached and effort.final < len(rows) else "", effort.final)
-    return ClassModel(units, members, rows.base_rates, selection, status, messages)
+    return ClassModel(units, kept, rows.base_rates, selection, status, messages)
+
+
+def _put_in_units(rows: DistinctRows, kernel: GivenKernel | None) -> tuple[DistinctRows, Units]:
+    """Return rows in units of the lengths of a kernel that has them, else standardised, and the units."""
+    return standardise_rows(rows) if kernel is None or kernel.lengths is None else scale(rows, kernel.lengths)
 
 
 def _find_candidates(
