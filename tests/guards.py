@@ -89,6 +89,7 @@ CORPUS = [
     ("defaults", 2, 97),  # censored targets without any residual
     ("defaults", 2, 1710),  # a centre that moved away from all rows
     ("defaults", 2, 3324),  # residuals of zero, for which the noise has no lower limit
+    ("baselines of RVR", 44001, 8),  # a slope through one outlier that no model without this row had
     ("problems", 0, 3169),  # evidence that the last digits of the functions move by more than a nat
 ]
 

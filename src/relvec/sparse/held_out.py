@@ -42,6 +42,7 @@ _AT_FLOOR = 10.0  # noise variances below so many times the floor explain the no
 _TOO_SURE, _MEANINGLESS = 10.0, 100.0  # times larger squared errors than predicted, at the floor and anywhere
 _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
 LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
+_MOST_LIKE_FOLDS = 2.0  # times as many, and half a function, at most: error bars are those of the folds
 _FEW_PLACES, _REPEATS = 8, 5  # fewer distinct inputs, with more targets each: their scatter tells of other targets
 _TIE_ERRORS, _TIE_NATS = 0.25, 0.02  # a smaller model may lose so many standard errors, and so much a row
 _FEW_ERRORS = 1.0  # standard errors that a smaller model may lose at few rows or groups
@@ -256,17 +257,22 @@ def search_like(problem: Problem, unit: float, level: Level, most: int, prices: 
 
 
 def _go_down_and_back(ladder: Ladder, level: Level, prices: tuple[float, ...]) -> GaussianModel:
-    """Return the model at the price of a level on the way back up; at a lower one where it has too few functions."""
+    """Return the model at the price of a level on the way back up, or nearby one with as many functions as the folds.
+
+    Where it has too few, that of a lower price; where it has far more, that of a higher one, or the constant alone.
+    """
+    constant = ladder.model
     reached: list[float] = []
     for price in prices:
         ladder.descend(price)
         reached.append(price)
         if ladder.is_full and price <= level.price:
             break
-    found = ladder.model
+    found, allowed = ladder.model, _MOST_LIKE_FOLDS * level.n_functions + 0.5
     for price in reached[::-1]:
         model = ladder.ascend(price)
-        if price > level.price or count(model) < LIKE_FOLDS * level.n_functions:
+        enough = price <= level.price and count(model) >= LIKE_FOLDS * level.n_functions
+        if not enough and count(found) <= allowed:
             break
         found = model
-    return found
+    return found if count(found) <= allowed else constant
