@@ -35,6 +35,7 @@ class Row:
     experiment: str
     quantity: str
     published: str
+    published_draws: int  # repetitions that the paper averaged over, 0 where nothing was published
     where: str
     ours: float
     standard_error: float
@@ -102,6 +103,7 @@ class Result:
             experiment=self.experiment.name,
             quantity=name,
             published="" if there is None else there.value,
+            published_draws=0 if there is None else there.draws,
             where="" if there is None else there.where,
             ours=float(draws.mean()),
             standard_error=spread / np.sqrt(len(draws)),
@@ -262,6 +264,7 @@ def _described(result: Result, figures: list[str]) -> dict[str, Any]:
             {
                 "quantity": row.quantity,
                 "published": row.published,
+                "published_draws": row.published_draws,
                 "where": row.where,
                 "ours": row.ours_text(),
                 "mean": row.ours,

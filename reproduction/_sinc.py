@@ -151,6 +151,25 @@ def spline_fit(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.ndarray]
     return RVR(kernel="linear_spline", width="scale", solver=OWN_UPDATE).fit(X, t), t
 
 
+def returned_draw(noise: Noise, rng: np.random.Generator) -> dict[str, float]:
+    """How many deleted functions come back at the end of one fit, and the nats that they gain."""
+    model, _ = spline_fit(noise, rng)
+    back = model.history_[model.history_["action"] == "add"]
+    return {"deleted functions that come back": len(back), "nats that they gain": float(back["gain"].sum())}
+
+
+def returned(noise: Noise, context: Context) -> Outcome:
+    """T01 B.1: whether the evidence would rise if deleted functions came back; it has found no such case."""
+    values = context.repeat(partial(returned_draw, noise))
+    back, gain = values["deleted functions that come back"] > 0, values["nats that they gain"]
+    note = (
+        f"T01 B.1 has found no case in which a deleted function would raise the evidence at the end; in {back.sum()} "
+        f"of {len(back)} fits one does, by {gain[back].mean() if back.any() else 0.0:.2g} nats on average and at most "
+        f"{gain.max():.2g}, and comes back"
+    )
+    return Outcome(values, notes=(note,))
+
+
 def spline_svm(t: np.ndarray, rng: np.random.Generator) -> Spline:
     """Return the support vector machine of the same targets."""
     return Spline(_svm.spline_regressor(LinearSpline(), X + SHIFT, t, rng))

@@ -183,6 +183,17 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
+        name="T01-appendix-B.1",
+        title="Deleted functions that come back, sinc with Gaussian noise of 0.2",
+        source="T01 Appendix B.1",
+        published={},
+        run=partial(_sinc.returned, _sinc.gaussian(0.2)),
+        quick=12,
+        full=100,
+        seconds=0.1,
+        assumptions=(_sinc.BY_UPDATE, "linear splines, the data of T00's figure 1 (right)"),
+    ),
+    Experiment(
         name="T01-tables-1-2",
         title="sinc(x1) + 0.1 x2 with linear and quadratic terms, widths fixed",
         source="T01 section 4.3, tables 1 and 2, figure 5",

@@ -493,38 +493,61 @@ def test_the_page_of_the_docs_is_what_its_command_writes():
     assert sorted(pictures) == sorted(path.name for path in (root / "images" / "reproduction").iterdir())
 
 
-def test_a_number_counts_once():
-    """Printed by both papers or measured by two methods, misprints, means of rows."""
+def test_what_was_measured_as_the_papers_describe_counts_once():
+    """Not what T01 prints again, nor what another method measured, nor misprints and means of rows."""
     make = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_reproduction.py"))
 
     def entry(name, **rows):
-        plain = {"published": "2", "group": "worse", "mean": 3.0}
+        plain = {"published": "2", "published_draws": 1, "group": "worse", "mean": 3.0, "ours": "3", "verdict": "worse"}
         return {"name": name, "rows": [{**plain, "quantity": q.replace("_", " "), **r} for q, r in rows.items()]}
 
     record = {
         "experiments": [
             entry("T00-table-3.2", **{"Boston housing: error": {}}),
+            entry("T00-table-5.2", **{"Pima: errors of 332": {"published": "65"}}),
+            entry("T00-section-6-boston", error={}),
             entry("T01-table-4.4.1-boston", error={}, **{"error, SVM": {}}),
-            entry("T01-tables-1-2", **{"RMS error": {}, "noise": {"group": "better"}}),
+            entry("T01-tables-1-2", **{"noise": {"group": "better"}}),
+            entry("T01-tables-1-2-interleaved", **{"RMS error": {}, "noise": {"group": "better"}}),
             entry("RQ05-table-2", vectors={}, **{"squared, GP": {}}),
             entry("RQ05-table-2-interleaved", vectors={"group": "better"}),
             entry("T01-table-4.4.1-means", **{"error over our SVM's": {}}),
+            entry("GRVM-table-1-bupa", **{"error, RVM ME": {}, "error, RVM LOO": {}}),
+            entry("TF03-figures-2-3", seconds={"group": ""}),
         ]
     }
     counted = [(e["name"], row["quantity"]) for e, row in make["compared_rows"](record) if not make["is_baseline"](row)]
     assert counted == [
-        ("T01-table-4.4.1-boston", "error"), ("T01-tables-1-2", "noise"), ("RQ05-table-2-interleaved", "vectors"),
+        ("T01-table-4.4.1-boston", "error"), ("T01-tables-1-2-interleaved", "noise"),
+        ("RQ05-table-2-interleaved", "vectors"), ("GRVM-table-1-bupa", "error, RVM LOO"),
     ]  # fmt: skip
     assert [row["quantity"] for _, row in make["compared_rows"](record) if make["is_baseline"](row)] == [
         "error, SVM", "squared, GP",
     ]  # fmt: skip
+    page = make["every_number"](record)
+    listed = [line for line in page if line.startswith("| [")]
+    assert len(listed) == 13 and sum(line.endswith("|  |") for line in listed) == len(counted)
+
+
+def test_every_number_has_the_draws_of_its_paper():
+    """The stored results say how many repetitions each published number is of."""
+    root = Path(__file__).parents[2] / "docs"
+    stored = json.loads((root / "reproduction.json").read_text())["experiments"]
+    published = {entry.name: entry.published for entry in EXPERIMENTS}
+    rows = [(e["name"], row) for e in stored for row in e["rows"] if row["published"]]
+    assert len(rows) > 200
+    assert all(row["published_draws"] == published[name][row["quantity"]].draws for name, row in rows)
 
 
 def test_the_totals_of_the_docs_agree():
     root = Path(__file__).parents[2] / "docs"
     record, text = json.loads((root / "reproduction.json").read_text()), (root / "reproduction.md").read_text()
-    told = re.search(r"\*\*(\d+) published numbers .*?: (\d+) came out better, (\d+) within .*?, (\d+) worse", text)
-    total, better, within, worse = map(int, told.groups())
+    words = r".*?: (\d+) came out better, (\d+) within .*?, (\d+) worse"
+    total, better, within, worse = map(int, re.search(rf"\*\*(\d+) published numbers{words}", text).groups())
+    kinds = re.findall(
+        r"- Of (\d+) (?:averaged numbers|numbers of a single draw) (\d+) came .*?, (\d+) within .*?, (\d+) worse", text
+    )
+    assert np.array(kinds, dtype=int).sum(axis=0).tolist() == [total, better, within, worse] and len(kinds) == 2
     table = np.array([
         [float(cell) for cell in line.split("|")[2:-1]]
         for line in text.splitlines() if re.match(r"\| \[(T00|T01|TF03|RQ05|GRVM)\]\(#[a-z0-9]+\)", line)
