@@ -181,13 +181,12 @@ class RelevanceVectorClassifier(MachineClassifier):
         model of the class.
     alpha_, gamma_ : weight precisions, and how well the data determine each weight, from 0 to 1, in the shape of
         `weights_`; alpha is inf where a function is not in the model of the class. A constant that is not may still
-        have a weight: columns of X are centred, and it takes their means back.
+        have a weight: it takes back the means of centred columns.
     covariance_ : posterior covariance of the weights (T01 eq. (26)): (m, m) for two classes, (K, m, m) for "ovr", and
         (K, m, K, m), joint over the classes, for a softmax; 0 where a function is not in the model.
-    basis_, atoms_ : bound basis of the m functions kept (kernels first, then the further basis, then the constant), and
-        the list of their names.
-    relevance_ : (r,) training rows the kernels are centred on, ascending: the union over the classes. This is the
-        number of kernel evaluations a prediction costs; `relevance_vectors_` (r, n_features) are those rows.
+    basis_, atoms_ : bound basis of the m functions kept, in the order of `weights_`, and the list of their names.
+    relevance_, relevance_vectors_ : (r,) training rows the kernels are centred on, ascending, the union over the
+        classes; (r, n_features) these rows.
     relevance_per_class_ : list of K arrays, the rows each class uses; for two classes one array.
     centres_ : (p, n_features) where the kernels sit, in the order of `weights_`.
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
@@ -199,9 +198,8 @@ class RelevanceVectorClassifier(MachineClassifier):
         near-copies of functions in the model count where they gain over 2 log M nats (`Sequential`). It says nothing of
         other local maxima, which may be higher.
     status_, n_iter_ : how the fit ended, and its steps; a list of K, and (K,), for "ovr".
-    history_ : structured array with a row a step, a list of K for "ovr": action, atom, gain, objective, size,
-        noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a dictionary of M functions;
-        absent where held-out rows chose.
+    history_ : as in `RelevanceVectorRegressor`, a list of K for "ovr"; atom m of class c is c * M + m in a dictionary
+        of M functions. Absent where held-out rows chose.
     kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_
         As in `RelevanceVectorRegressor`.
     choice_, calibration_slope_ : log losses of the settings at rows held out and the shares of each
