@@ -199,7 +199,7 @@ class RelevanceVectorClassifier(MachineClassifier):
         other local maxima, which may be higher.
     status_, n_iter_ : how the fit ended, and its steps; a list of K, and (K,), for "ovr".
     history_ : as in `RelevanceVectorRegressor`, a list of K for "ovr"; atom m of class c is c * M + m in a dictionary
-        of M functions. Absent where held-out rows chose.
+        of M functions; absent where held-out rows chose.
     kernel_, width_, width_rule_, feature_relevance_, tuning_, placement_, n_candidates_
         As in `RelevanceVectorRegressor`.
     choice_, calibration_slope_ : log losses of the settings at rows held out and the shares of each
