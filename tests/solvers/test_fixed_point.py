@@ -458,7 +458,7 @@ def test_with_a_prior_precisions_of_classes_end_at_ten_times_that_of_pruning():
 )
 def test_a_fixed_point_of_classes_ends_where_precisions_or_evidence_hardly_move(moved, change, ends, monkeypatch):
     problem, solver, state = classes_at(tol=1e-3)
-    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha * np.exp([0.0, moved, -moved, 0.0]))
+    monkeypatch.setattr(_laplace, "update_precisions", lambda *_: state.notes.alpha * np.exp([0.0, moved, -moved, 0.0]))
     monkeypatch.setattr(_laplace, "prune", lambda model: model)
     monkeypatch.setattr(LaplaceFixedPoint, "_certificate", lambda self, model: 0.7)
     after = solver.step(problem, state).objective
@@ -475,7 +475,7 @@ def test_precisions_of_units_that_the_data_hardly_determine_need_not_stand_still
     problem, solver, state = classes_at(alpha=(0.3, alpha, 0.2, 0.7), tol=0.0)
     gamma = state.posterior.gamma[1]
     assert (gamma < 1e-3) == ends and 1e-8 < gamma < 0.1
-    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha * [1.0, 1.5, 1.0, 1.0])
+    monkeypatch.setattr(_laplace, "update_precisions", lambda *_: state.notes.alpha * [1.0, 1.5, 1.0, 1.0])
     monkeypatch.setattr(_laplace, "prune", lambda model: model)
     assert solver.step(problem, state).done == ends
 
@@ -485,7 +485,7 @@ def test_units_with_an_infinite_optimum_leave_before_a_fixed_point_of_classes_en
     rates = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.full(12, 0.1)} if prior else {}
     problem, solver, state = classes_at(**rates)
     fewer = LaplaceModel(problem, state.active[1:], problem.posterior(state.active[1:], state.notes.alpha[1:]))
-    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha)
+    monkeypatch.setattr(_laplace, "update_precisions", lambda *_: state.notes.alpha)
     monkeypatch.setattr(_laplace, "prune", lambda model: fewer)
     found = solver.step(problem, state)
     if prior:

@@ -36,48 +36,69 @@ def test_a_move_is_looked_for_once():
     assert here.exchange(1e6) is None and problem.budget.spent == spent
 
 
-@pytest.mark.parametrize(
-    ("turn", "active", "work", "begun"),
-    [
-        (0, True, 10.0, ("empty", (2,))), (0, True, 8.9, None), (0, True, 9.0, ("empty", (2,))), (0, False, 10.0, None),
-        (1, True, 10.0, ("empty", ())), (1, False, 10.0, ("empty", ())), (1, True, 8.9, None),
-        (2, True, 0.0, ("anneal", 4.0)), (3, False, 0.0, ("anneal", 10.0)), (4, True, 0.0, ("drop",)),
-        (7, True, 0.0, ("drop",)),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("K", [1, 3])
-def test_how_a_search_begins_anew(K, turn, active, work, begun, monkeypatch):
-    """Without the constant, by single additions, from heated likelihoods, after removals."""
-    here, problem = in_search(Categorical(3) if K > 1 else Bernoulli())
-    monkeypatch.setattr(search, "anneal", lambda model, heat, batch, limit: ("anneal", heat))
-    monkeypatch.setattr(search, "drop_atoms", lambda model: ("drop",))
-    monkeypatch.setattr(search, "empty_model", lambda problem: ("empty", problem.closed))
-    problem.budget.first = 4.0
-    model = here.model if active else here.model.drop(here.model.active == 2)
-    problem.budget.spent = 5.0
-    assert here._begin_anew(model, turn, work) == begun
+def test_how_a_search_begins_anew(monkeypatch):
+    here, problem = in_search()
+    monkeypatch.setattr(search, "run_mackay", lambda model, work: ("MacKay", work))
+    monkeypatch.setattr(search, "empty_model", lambda problem: "empty")
+    monkeypatch.setattr(search, "anneal", lambda model, batch, work: ("anneal", batch, work))
+    monkeypatch.setattr(search, "drop_atoms", lambda model: "drop")
+    problem.budget.first, problem.budget.spent = 4.0, 5.0
+    begun = [here._begin_anew(here.model, turn, 9.0) for turn in range(5)]
+    assert begun == [("MacKay", 9.0), "empty", ("anneal", 1, 9.0), "drop", "drop"]
+    assert here._begin_anew(here.model, 1, 8.9) is None  # less than the way from nothing took
 
 
 def test_restarts_share_the_work_of_the_way_to_the_first_maximum(monkeypatch):
-    limits = []
+    limits, share = [], moves.SETTINGS.restart_share
     here, problem = in_search()
-    monkeypatch.setattr(search.ModelInSearch, "_begin_anew", lambda self, model, turn, limit: limits.append(limit))
-    problem.budget.spent = 1e9
+    monkeypatch.setattr(search.ModelInSearch, "_begin_anew", lambda self, model, turn, work: limits.append(work))
+    problem.budget.spent = first = 1e9
     for turn in (0, 2, 4):
+        problem.budget.spent = first
         assert here.restart(turn, None, True, np.inf) is None
-    assert problem.budget.first == 1e9
-    assert [limit / 1e9 for limit in limits] == pytest.approx([1.3, 1.3, 1.5])  # a tenth each, three at least
-    problem.budget.spent = 1.2999e9
-    here.restart(0, None, True, np.inf)
-    problem.budget.spent = 1.3e9
-    here.restart(0, None, True, np.inf)
-    assert len(limits) == 4
+    assert problem.budget.first == first
+    assert limits == pytest.approx([first * (1.0 + own * share) for own in (3, 3, 5)])  # three shares at least
+    problem.budget.spent = first * (1.0 + 3 * share)
+    assert here.restart(0, None, True, np.inf) is None and len(limits) == 3
     other, problem = in_search()
     problem.budget.spent = 100.0  # less than a restart costs at least
-    other.restart(0, None, True, np.inf)
-    assert limits[-1] == pytest.approx(100.0 + 3 * 2.5e7)
+    other.restart(1, None, True, np.inf)
+    assert limits[-1] == pytest.approx(100.0 + 3 * moves.SETTINGS.min_restart_ns)
     late = replace(other, problem=replace(problem, clock=Clock(0.0)))
-    assert late.restart(0, None, True, np.inf) is None and len(limits) == 5
+    assert late.restart(0, None, True, np.inf) is None and len(limits) == 4
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)])
+def test_mackays_updates_begin_with_every_unit(likelihood, share):
+    """T01 eq. (16), and units of little gamma leave; the way is that of the fixed point."""
+    model, _ = classes_of(likelihood=likelihood, share=share and likelihood.n_outputs > 1)
+    problem, most = model.problem, moves.SETTINGS.max_update
+    found = moves.run_mackay(model, np.inf)
+    alpha = np.full(problem.n_units, 1.0 / problem.weights.sum())
+    expected = LaplaceModel(problem, np.arange(problem.n_units), problem.fit(np.arange(problem.n_units), alpha))
+    for _ in range(12):
+        p, k = expected.posterior, problem.per_unit
+        gamma, squares = (v.reshape(-1, k).sum(axis=1) for v in (1.0 - p.alpha * p.variance, p.mean**2))
+        stay = gamma / k > 0.02
+        alpha = np.clip(gamma / squares, expected.alpha / most, most * expected.alpha)
+        expected = LaplaceModel(problem, expected.active[stay], problem.fit(expected.active[stay], alpha[stay]))
+    assert 0 < len(found.active) < problem.n_units and found.active.tolist() == expected.active.tolist()
+    np.testing.assert_allclose(found.alpha, expected.alpha, rtol=1e-5)
+
+
+def test_mackays_updates_of_a_long_dictionary_begin_with_as_many_units_as_their_work_allows(monkeypatch):
+    model, _ = classes_of(likelihood=Bernoulli(), M=64)
+    problem, begun = model.problem, []
+    monkeypatch.setattr(moves, "begin_with", lambda problem, units: begun.append(units) or model)
+    budget = problem.budget
+    for size in (64, 32, 16, 8):
+        work = budget.spent + 1.01 * moves.SETTINGS.mackay_modes * problem.mode_ns(size) / moves.SETTINGS.mackay_share
+        moves.run_mackay(model, work)
+        assert set(model.active) <= set(begun[-1]) and size <= len(begun[-1]) <= size + 2 * (size < 64)
+    moves.run_mackay(model, budget.spent)
+    assert len(begun[-1]) <= 2 * len(model.active)
+    assert np.all(np.diff(begun[1]) > 0) and not np.array_equal(begun[1], np.arange(32))
 
 
 def test_limits_of_time_and_work():
@@ -321,10 +342,10 @@ def test_a_heated_model_grows_to_twice_its_size_and_ten_units_of_every_class(lik
 
     monkeypatch.setattr(moves, "grow", grow)
     monkeypatch.setattr(moves, "relax", lambda model, steps: (model, 0.0))
-    cool = moves.anneal(model, 4.0, 1, np.inf)
+    cool = moves.anneal(model, 1, np.inf)
     assert sizes == list(range(len(model.active), most)) and np.allclose(weights, 4.0)
     assert len(cool.active) == most and cool.problem is model.problem
-    assert moves.anneal(model, 4.0, 1, 0.0).active.tolist() == model.active.tolist()
+    assert moves.anneal(model, 1, 0.0).active.tolist() == model.active.tolist()
 
 
 def test_a_restart_that_leads_to_its_rival_or_far_below_it_is_given_up():

@@ -12,16 +12,13 @@ from relvec.solvers import Sequential
 from relvec.solvers._native import memory
 from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system, moved_mode, scan_gains
 from relvec.solvers.laplace import problem as problem_module
-from relvec.solvers.laplace.moves import grow
 from relvec.solvers.laplace.problem import (
     LaplaceModel,
     LaplaceProblem,
     WorkBudget,
-    empty_model,
     posterior_of,
     rows_for_loops,
 )
-from relvec.solvers.laplace.scan import scan
 from relvec.solvers.laplace.solve import solve_laplace
 
 LIKELIHOODS = [Bernoulli(), Poisson()]
@@ -209,14 +206,6 @@ def test_an_array_of_another_length_is_refused(function, fitting, others):
 
 def test_a_system_without_weights_has_a_step_of_none():
     assert NewtonSystem(np.zeros(0), np.zeros((0, 0)), np.zeros(0)).step(1.0).shape == (0,)
-
-
-def test_closed_atoms_are_not_added():
-    problem, closed = problem_of(Bernoulli()), []
-    for _ in range(3):
-        model = empty_model(replace(problem, closed=tuple(closed)))
-        closed.append(grow(model, scan(model), 1, 1e-3)[0].atom)
-    assert len(set(closed)) == 3
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=["classes", "counts"])

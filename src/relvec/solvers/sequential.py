@@ -51,7 +51,8 @@ class Sequential:
     restarts : int
         How many kinds of restart to try; one that gains a nat is repeated. If this is at most three, a regression ends
         after two in a row that gain less than a tenth of a nat each, and a model of more than 600 atoms is not
-        restarted. Restarts after the third remove atoms at random.
+        restarted. Restarts after the third remove atoms at random. Classes and counts are restarted from what MacKay's
+        updates of the whole dictionary leave, by single additions, and from samples that count four times.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange. ``solver="tf03"`` is this with ``select="gain"``.

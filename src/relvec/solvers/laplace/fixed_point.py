@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.inference.evidence import em_alpha, mackay_alpha
 from relvec.solvers.laplace.moves import grow
-from relvec.solvers.laplace.precisions import prune, relax
+from relvec.solvers.laplace.precisions import begin_with, every_unit, prune, relax, update_precisions
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import scan
 from relvec.solvers.loop import State, Status
@@ -36,37 +35,18 @@ class LaplaceFixedPoint:
 
     def init(self, problem: LaplaceProblem) -> State:
         """Every unit, with precisions so small that the data decide."""
-        M = problem.design.n_atoms
-        units = np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // M))
-        alpha = np.full(len(units), 1.0 / problem.weights.sum())
-        if problem.prior_b is not None:
-            with np.errstate(divide="ignore", over="ignore"):  # a rate too small for a double bounds nothing
-                alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
-        model = LaplaceModel(problem, units, problem.fit(units, alpha))
+        model = begin_with(problem, every_unit(problem))
         return State(model.active, model.posterior, model.objective, notes=model)
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One update of every precision, T01 eq. (16) or (48)."""
         model: LaplaceModel = state.notes
         before = state.objective
-        p, k = model.posterior, problem.per_unit
-        b = 0.0 if problem.prior_b is None else problem.prior_b[model.active % problem.design.n_atoms]
-        a = problem.prior.a
-        if k > 1:  # k weights share a precision: sums over them take the place of single values
-            squares, gamma, variance = (problem.gather(v) for v in (p.mean**2, p.gamma, p.variance))
-            em = (k + 2 * a) / (squares + variance + 2 * b)
-            new = em if self.expectation else mackay_alpha(gamma, np.sqrt(squares), a, b)
-        elif self.expectation:
-            new = em_alpha(p.mean, p.variance, a, b)
-        else:
-            new = mackay_alpha(p.gamma, p.mean, a, b)
-        gamma = problem.gather(p.gamma) / k
-        new = np.where(new > 0.0, np.minimum(new, 10.0 * self.prune_alpha), model.alpha)
+        gamma = problem.gather(model.posterior.gamma) / problem.per_unit
+        new = np.minimum(update_precisions(model, self.expectation), 10.0 * self.prune_alpha)
         moved = np.abs(np.log(new / model.alpha))
         alive = (gamma >= self.prune_gamma) & (new <= self.prune_alpha) | (problem.prior_b is not None)
-        each = np.repeat(alive, k)
-        fit = problem.fit(model.active[alive], new[alive], p.mean[each], p.Phi.T[each].T)
-        model = LaplaceModel(problem, model.active[alive], fit)
+        model = model.keep(alive, new)
         state = state.stepped(active=model.active, posterior=model.posterior, objective=model.objective,
                               action="reestimate", notes=model)  # fmt: skip
         held = alive & (gamma > 1e-3)

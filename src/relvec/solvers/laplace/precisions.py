@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from relvec.inference.evidence import gain_delete, gain_reestimate, optimal_alpha
+from relvec.inference.evidence import gain_delete, gain_reestimate, mackay_alpha, optimal_alpha
 from relvec.solvers._native.laplace import NewtonSystem
-from relvec.solvers.laplace.problem import LaplaceModel
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.loop import not_lower
 
 
@@ -255,3 +255,37 @@ def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
         return gain, square <= least
     gain = problem.gather(gain)
     return gain, (problem.gather((square - least) / p.variance**2) <= 0.0) & (gain >= 0.0)
+
+
+# ---------------------------------------------------------------- fixed points, T01 section 3
+
+
+def every_unit(problem: LaplaceProblem) -> np.ndarray:
+    """Return all units whose columns do not vanish."""
+    return np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // problem.design.n_atoms))
+
+
+def begin_with(problem: LaplaceProblem, units: np.ndarray) -> LaplaceModel:
+    """Return the model of some units with precisions so small that the data decide."""
+    alpha = np.full(len(units), 1.0 / problem.weights.sum())
+    if problem.prior_b is not None:
+        b = problem.prior_b[units % problem.design.n_atoms]
+        with np.errstate(divide="ignore", over="ignore"):  # a rate too small for a double bounds nothing
+            alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * b))
+    return LaplaceModel(problem, units, problem.fit(units, alpha))
+
+
+def update_precisions(model: LaplaceModel, expectation: bool = False) -> np.ndarray:
+    """Return the precisions (u,) of T01 eq. (16), or of eq. (48) for ``expectation``.
+
+    Where k weights share a precision, sums over them take the place of single values.
+    """
+    problem, p = model.problem, model.fit
+    a, k = problem.prior.a, problem.per_unit
+    b = 0.0 if problem.prior_b is None else problem.prior_b[model.active % problem.design.n_atoms]
+    squares, gamma, variance = (problem.gather(v) for v in (p.mean**2, p.gamma, p.variance))
+    if expectation:
+        new = (k + 2.0 * a) / (squares + variance + 2.0 * b)
+    else:
+        new = mackay_alpha(gamma, np.sqrt(squares), a, b)
+    return np.where(new > 0.0, new, model.alpha)

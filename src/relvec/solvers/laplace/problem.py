@@ -29,7 +29,8 @@ TRUSTED = 0.5  # steps do not take `LaplacePosterior.trust` below this
 MIN_PIVOT_SHARE = 1e-8  # of its diagonal: a larger pivot shows that normal equations beyond their limit lost few digits
 _MAX_EXCESS = 20.0  # of the logarithm of a rate where Newton's steps start, above that of the largest count
 _PASSES_A_MODE = 4.0  # over the rows
-_PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05  # of a row in a pass
+# Of a row in a pass, on one core of about 20 GFlop/s.
+_PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05
 # Of few rows a function moves the curvature much, and the linearised problem tells little; for more rows moves that it
 # does not propose cost more than they are worth.
 _MAX_THOROUGH_ROWS = 2000
@@ -58,7 +59,6 @@ class LaplaceProblem:
     order: np.ndarray  # (M,) rank of each atom by content, which decides between equally good ones
     share: bool = False  # whether the classes share one precision per atom
     bias: int = -1  # index of the bias atom, -1 if there is none
-    closed: tuple[int, ...] = ()  # atoms that are not offered
     start: tuple[np.ndarray, np.ndarray] | None = None  # units and their precisions to start from
     shift: float = 0.0  # added to every evidence: what merging equal rows took from the constant of the likelihood
     # Gamma hyperprior and its rates (M,) in scaled units
@@ -145,7 +145,7 @@ class LaplaceProblem:
         ``Phi`` are their `columns` where they are known, ``guess`` is as in `laplace`.
         """
         Phi, outputs = self.columns(units) if Phi is None else Phi, self.pairs(units)[0]
-        self.count_mode(len(outputs))
+        self.budget.spent += self.mode_ns(len(outputs))
         if self.rows is not None:
             if start is not None and isinstance(self.likelihood, Poisson):
                 start = shorten_start(start, Phi, self.target)
@@ -155,9 +155,10 @@ class LaplaceProblem:
         each = np.repeat(alpha, self.per_unit)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
 
-    def count_mode(self, n_weights: int) -> None:
-        """Count the work of the mode of so many weights."""
-        self.budget.spent += _PASSES_A_MODE * pass_ns(self.design.n_rows, self.K, n_weights)
+    def mode_ns(self, n_weights: int) -> float:
+        """Return the work of the mode of so many weights."""
+        a_row = _PER_SAMPLE_NS * self.K + _PER_COLUMN_NS * n_weights + _PER_PAIR_NS * n_weights**2
+        return _PASSES_A_MODE * self.design.n_rows * a_row
 
     def posterior(self, units, alpha, start=None) -> PosteriorOnRows:
         """`fit` as a posterior."""
@@ -225,6 +226,11 @@ class LaplaceModel:
         _, pull, failed = lapack.dposv(gone @ gone.T, p.mean[~each])
         start = p.mean[each] if failed else p.mean[each] - p.root[each] @ (gone.T @ pull)
         return self._with(self.active[keep], self.alpha[keep], start, p.Phi.T[each].T, p.root[each])
+
+    def keep(self, keep: np.ndarray, alpha: np.ndarray) -> LaplaceModel:
+        """Return the model with some of its units (mask), at other precisions (u,)."""
+        each = np.repeat(keep, self.problem.per_unit)
+        return self._with(self.active[keep], alpha[keep], self.fit.mean[each], self.fit.Phi.T[each].T)
 
     def add(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """Return the model with further units, whose weights (pair by pair) begin at ``start``."""
@@ -300,11 +306,6 @@ def posterior_of(mode: Mode) -> PosteriorOnRows:
     f, r, W = mode.state
     outputs = np.zeros(len(mode.alpha), dtype=np.intp)
     return PosteriorOnRows(outputs, mode.alpha, mode.mean, mode.root, mode.log_evidence, mode.Phi, f, r, W)
-
-
-def pass_ns(n_rows: int, n_outputs: int, n_weights: int) -> float:
-    """Nanoseconds of a pass over the rows on one core of about 20 GFlop/s."""
-    return n_rows * (_PER_SAMPLE_NS * n_outputs + _PER_COLUMN_NS * n_weights + _PER_PAIR_NS * n_weights**2)
 
 
 def run_parts(part: Callable[[int], None], count: int) -> None:

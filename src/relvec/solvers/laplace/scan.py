@@ -115,7 +115,6 @@ def scan(model: LaplaceModel) -> Scan:
     problem.budget.spent += K * design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * weights)
     outside = np.ones((problem.n_units // design.n_atoms, design.n_atoms), dtype=bool)
     outside.ravel()[model.active] = False
-    outside[:, list(problem.closed)] = False
     crowd = np.zeros(outside.shape, dtype=np.intp)
     for unit in model.active.tolist():
         crowd[unit // design.n_atoms, problem.near_copies(unit)] += 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.solvers.laplace import moves
-from relvec.solvers.laplace.moves import SETTINGS, anneal, drop_atoms, is_trusted, settle
+from relvec.solvers.laplace.moves import SETTINGS, anneal, drop_atoms, is_trusted, run_mackay, settle
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
@@ -136,7 +136,7 @@ class ModelInSearch:
         return False
 
     def restart(self, turn: int, batch: int | None, exchanging: bool, deadline: float) -> ModelInSearch | None:
-        """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
+        """Another local maximum: by MacKay's updates, single additions, a heated likelihood, or removals."""
         model, budget = self._free(False), self.problem.budget
         if not budget.first:
             budget.first = budget.spent
@@ -145,27 +145,20 @@ class ModelInSearch:
         if not self.problem.open_to(work):
             return None
         other = self._begin_anew(model, turn, work)
-        if other is not None and other.problem.closed:
-            other, _ = settle(other, False, work, model)
         if other is None:
             return None
         before = budget.crossings
-        other, offers = settle(replace(other, problem=model.problem), exchanging, work, model)
+        other, offers = settle(other, exchanging, work, model)
         cut = set(offers) if budget.crossings > before else set()
         return None if other is None else keep(other, self.problem, offers, cut)
 
     def _begin_anew(self, model: LaplaceModel, turn: int, work: float) -> LaplaceModel | None:
-        problem = model.problem
-        if turn >= len(SETTINGS.heats):
-            return drop_atoms(model)
-        heat = SETTINGS.heats[turn]
-        if heat:
-            return anneal(model, heat, 1, work)
-        closed = () if heat == 0.0 else (problem.bias,)
-        from_nothing_is_dear = work - problem.budget.spent < problem.budget.first
-        if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
-            return None
-        return empty_model(replace(problem, closed=closed))
+        if turn == 0:
+            return run_mackay(model, work)
+        if turn == 1:
+            from_nothing_is_dear = work - self.problem.budget.spent < self.problem.budget.first
+            return None if from_nothing_is_dear else empty_model(model.problem)
+        return anneal(model, 1, work) if turn == 2 else drop_atoms(model)
 
     def exchange_pairs(self, batch: int | None, deadline: float) -> None:
         """None: restarts of classes and counts exchange atoms themselves."""
