@@ -340,23 +340,28 @@ def by_blocks(method: Callable) -> Callable:
     @wraps(method)
     def predicted(self, X: RowsLike, *args: Any, **options: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` reports an overflow
-            return predict(self, X, *args, **options)
-
-    def predict(self, X: RowsLike, *args: Any, **options: Any) -> Any:
-        if type(X) is np.ndarray or is_dask(X):
-            return method(self, X, *args, **options)
-        names = getattr(self, "feature_names_in_", None)
-        blocks = self._sparse_blocks(X) if issparse(X) and self._takes_sparse else blocks_to_predict(X, names)
-        if blocks is None:
-            return method(self, X, *args, **options)
-        check_is_fitted(self)
-        if options.get("return_cov") or (method.__name__ == "predict" and len(args) > 1 and args[1]):
-            return method(
-                self, np.concatenate([np.asarray(block, dtype=np.float64) for block in blocks]), *args, **options
-            )
-        parts = [method(self, block, *args, **options) for block in blocks]
-        if isinstance(parts[0], tuple):
-            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-        return np.concatenate(parts)
+            return _predict(method, self, X, *args, **options)
 
     return predicted
+
+
+def _predict(method: Callable, model: BaseModel, X: RowsLike, *args: Any, **options: Any) -> Any:
+    """Return what a method predicts for rows wherever they are, block by block where they are not in memory."""
+    if type(X) is np.ndarray or is_dask(X):
+        return method(model, X, *args, **options)
+    names = getattr(model, "feature_names_in_", None)
+    blocks = model._sparse_blocks(X) if issparse(X) and model._takes_sparse else blocks_to_predict(X, names)
+    if blocks is None:
+        return method(model, X, *args, **options)
+    check_is_fitted(model)
+    if options.get("return_cov") or (method.__name__ == "predict" and len(args) > 1 and args[1]):
+        whole = np.concatenate([np.asarray(block, dtype=np.float64) for block in blocks])
+        return method(model, whole, *args, **options)
+    return _join_blocks([method(model, block, *args, **options) for block in blocks])
+
+
+def _join_blocks(parts: list) -> Any:
+    """Return the predictions for all blocks as one array, or as a tuple of arrays."""
+    if isinstance(parts[0], tuple):
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+    return np.concatenate(parts)

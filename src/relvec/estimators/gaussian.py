@@ -229,9 +229,7 @@ class GaussianSearch(MachineSearch):
         unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
         solver: Any = self.options.solver
         offset = problem.design.offset
-        nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
-        constant = variance == 0.0 and not problem.fixed_noise and (problem.bias >= 0 or nothing)
-        if constant and problem.prior.b == 0:
+        if variance == 0.0 and _is_constant(problem):
             return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples, offset)
         shift = -problem.n_samples * np.log(unit)
         share = share_of_work(output, len(self.units))
@@ -392,6 +390,12 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     shift = objective - state.objective
     history = [replace(step, objective=step.objective + shift) for step in result.history]
     return replace(result, state=replace(state, active=active, posterior=exact, objective=objective), history=history)
+
+
+def _is_constant(problem: Problem) -> bool:
+    """Whether a target without variance leaves nothing to learn but a constant: noise and precisions are free."""
+    nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
+    return not problem.fixed_noise and problem.prior.b == 0 and (problem.bias >= 0 or nothing)
 
 
 def _constant(problem: Problem) -> Result:

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.estimators.distill import distill_process
 from relvec.estimators.noise import fit_noise
-from relvec.estimators.options import ProcessOptions, process_options
+from relvec.estimators.options import ProcessOptions, check_choices, process_options
 from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.process import Process, fit_class_process, fit_processes
@@ -157,10 +157,7 @@ class GPRegressor(RegressionPredictions, RegressionRows, Process):
         return small
 
     def _options(self) -> ProcessOptions:
-        for name, choices in (("likelihood", LIKELIHOODS), ("noise", NOISES)):
-            if getattr(self, name) not in choices:
-                expected = ", ".join(map(repr, choices))
-                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
+        check_choices(self._parameters(), likelihood=LIKELIHOODS, noise=NOISES)
         learned = self.likelihood if self.likelihood != "gaussian" else self.noise
         if self.noise != "auto" and learned != self.noise:
             raise ValueError(f"noise={self.noise!r} is for likelihood='gaussian': leave it at 'auto' with {learned!r}")

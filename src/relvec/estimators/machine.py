@@ -12,7 +12,7 @@ from relvec.estimators.assemble import inclusion
 from relvec.estimators.base import BaseModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.laplace import LaplaceSearch
-from relvec.estimators.options import COLUMNS_OF_X, machine_options, takes_columns
+from relvec.estimators.options import COLUMNS_OF_X, check_choices, machine_options, takes_columns
 from relvec.estimators.pipeline import fit
 from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.predictions.regression import RegressionPredictions
@@ -73,9 +73,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         given = self._all_parameters()
-        if given["likelihood"] not in LIKELIHOODS:
-            expected = ", ".join(map(repr, LIKELIHOODS))
-            raise ValueError(f"likelihood must be one of {expected}, got {given['likelihood']!r}")
+        check_choices(given, likelihood=LIKELIHOODS)
         options = machine_options(given, classes=False, earlier=self._earlier)
         counts = given["likelihood"] == "poisson"
         if counts and (options.predictive is not None or options.noise_variance is not None):

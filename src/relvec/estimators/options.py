@@ -35,6 +35,53 @@ COLUMNS_OF_X = {
 }  # fmt: skip
 
 
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value is not True and 0 < float(value) < np.inf
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and value is not True and int(value) >= 1
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _none_or(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+# what each parameter must be, in words, and whether a value is that
+RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "tol": ("a positive number (nats), or None", _none_or(_is_positive)),
+    "max_vectors": ("None or an integer >= 1", _none_or(_is_count)),
+    "max_functions": ("None or an integer >= 1", _none_or(_is_count)),
+    "time_limit": ("None or a positive number of seconds", _none_or(_is_positive)),
+    "verbose": ("None, True, False or a number", _none_or(lambda value: isinstance(value, numbers.Real))),
+    "fit_intercept": ("True or False", _is_flag),
+    "warm_start": ("True or False", _is_flag),
+    "share_alpha": ("True or False", _is_flag),
+    "noise_variance": ("None (learned) or a positive number", _none_or(_is_positive)),
+    "multi_class": ("'multinomial' or 'ovr'", lambda value: value in ("multinomial", "ovr")),
+    "averaging": ("'posterior' or 'mode'", lambda value: value in ("posterior", "mode")),
+}
+
+
+def check_parameters(given: Mapping[str, Any]) -> None:
+    """Refuse scalar parameters that make no sense, with errors that say what was expected."""
+    memory_bytes(given["memory_limit"])
+    for name, (expected, fits) in RULES.items():
+        if name in given and not fits(given[name]):
+            raise ValueError(f"{name} must be {expected}, got {given[name]!r}")
+
+
+def check_choices(given: Mapping[str, Any], **choices: tuple[str, ...]) -> None:
+    """Refuse parameters that are none of the words they may be."""
+    for name, words in choices.items():
+        if given[name] not in words:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {given[name]!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class EarlierModel:
     """The model that a warm start of a relevance vector machine begins with."""
@@ -347,13 +394,8 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
         if most is not None:
             raise ValueError(f"max_functions needs the sequential solver, got solver={solver!r}")
         return solver
-    others = [
-        f.name for f in fields(solver)
-        if f.name not in ("support_prior", "price", "max_iter") and getattr(solver, f.name) != f.default
-    ]  # fmt: skip
-    prior = solver.support_prior
-    if prior == "auto":
-        prior = "size" if columns and solver.price is None and not others else "flat"
+    others = _options_of_moves(solver)
+    prior = _support_prior(solver, columns and not others)
     if prior == "flat" and not solver.price and most is None:
         return solver
     if others:
@@ -363,6 +405,19 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
         )
     most = None if most is None else int(most)
     return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter)
+
+
+def _support_prior(solver: Sequential, columns: bool) -> str:
+    """Return the prior over sets of functions: "auto" is that over sizes for ``columns`` without a price."""
+    if solver.support_prior != "auto":
+        return solver.support_prior
+    return "size" if columns and solver.price is None else "flat"
+
+
+def _options_of_moves(solver: Sequential) -> list[str]:
+    """Return the options that were given of a search by single moves, and that the prior's own search has not."""
+    shared = ("support_prior", "price", "max_iter")
+    return [f.name for f in fields(solver) if f.name not in shared and getattr(solver, f.name) != f.default]
 
 
 def learns_dictionary(given: Mapping[str, Any], classes: bool) -> bool:
@@ -442,31 +497,3 @@ def as_augmented(spec: Any, classes: bool) -> Augmented | None:
 def logs_steps(verbose: Any) -> bool:
     """Whether every step goes to the logger."""
     return verbose is not None and verbose >= 2
-
-
-def check_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse scalar parameters that make no sense, with errors that say what was expected."""
-
-    def positive(value: Any) -> bool:
-        return isinstance(value, numbers.Real) and value is not True and 0 < float(value) < np.inf
-
-    def counts(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and value is not True and int(value) >= 1
-
-    memory_bytes(given["memory_limit"])
-    rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        "tol": ("a positive number (nats), or None", lambda v: v is None or positive(v)),
-        "max_vectors": ("None or an integer >= 1", lambda v: v is None or counts(v)),
-        "max_functions": ("None or an integer >= 1", lambda v: v is None or counts(v)),
-        "time_limit": ("None or a positive number of seconds", lambda v: v is None or positive(v)),
-        "verbose": ("None, True, False or a number", lambda v: v is None or isinstance(v, numbers.Real)),
-        "fit_intercept": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
-        "warm_start": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
-        "share_alpha": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
-        "noise_variance": ("None (learned) or a positive number", lambda v: v is None or positive(v)),
-        "multi_class": ("'multinomial' or 'ovr'", lambda v: v in ("multinomial", "ovr")),
-        "averaging": ("'posterior' or 'mode'", lambda v: v in ("posterior", "mode")),
-    }
-    for name, (expected, fits) in rules.items():
-        if name in given and not fits(given[name]):
-            raise ValueError(f"{name} must be {expected}, got {given[name]!r}")

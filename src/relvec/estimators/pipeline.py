@@ -125,24 +125,33 @@ def fit(
         raise ValueError("predictive='augmented' needs a kernel as a function of the inputs: use predictive='rvm' here")
     source = source.for_learning() if free.any() else source
     search = search_for(options, source, basis)
-    learned = tune_dictionary(search, basis, free) if free.any() and search.varies else None
-    if learned is not None:
-        basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
-    found = search.run(basis, None if learned is None else learned.models)
-    if learned is not None and (again := search.without_interpolation(found, learned)) is not None:
-        search = again
-        found = search.run(basis)
+    search, basis, found, tuning = find_functions(search, basis, free)
     placement = None
     if options.centres != "data" and search.can_move_centres:
         found, placement = move_centres(search, found)
     for output, own in enumerate(found.fits):
         warn_unless_success(own.result.status, search.label(output), offered(own.result, options.tol))
-    tuning = None if learned is None else learned.tuning
     rule = options.width_rule(source.n_features)
     widths = describe_widths(found.basis, source.feature_variances())
     return assemble(
         options, source, search, found, placement, tuning=tuning, width_rule=rule, theta=basis.theta, **widths
     )
+
+
+def find_functions(search: MachineSearch, basis: Basis, free: np.ndarray) -> tuple[MachineSearch, Basis, Found, Any]:
+    """Return the models over a dictionary whose free parameters (p,) are learned first.
+
+    In front are the search that found them and the dictionary with its parameters; last, how these were learned.
+    """
+    if not (free.any() and search.varies):
+        return search, basis, search.run(basis), None
+    learned = tune_dictionary(search, basis, free)
+    basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
+    found = search.run(basis, learned.models)
+    again = search.without_interpolation(found, learned)
+    if again is not None:
+        search, found = again, again.run(basis)
+    return search, basis, found, learned.tuning
 
 
 def tune_dictionary(search: MachineSearch, basis: Basis, free: np.ndarray) -> TunedBasis:

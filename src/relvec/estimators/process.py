@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -86,7 +86,7 @@ def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPred
     if q > 1 and earlier[0] is None:
         candidates = (compare_structures(X, targets, weights, options.clock.part(1.0 / q)),)
     found = []
-    for i, y in enumerate(targets.T):
+    for i in range(q):
         stages = STAGES if rows.table is None else STAGES_OF_MANY_ROWS
         progress = partial(_report, stages, i, q, rows.n_rows)
         both: dict[str, Any] = {
@@ -95,26 +95,34 @@ def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPred
         }  # fmt: skip
         both["target"] = options.target_scale
         if rows.table is None:
-            most, ended = max_vectors(options, X)
-            both |= {"max_vectors": most, "max_rows": rows_to_learn(options.memory)}
-            both["noise_variance"] = options.noise_variance
-            process = fit_process(X, y, weights, rows.groups, **both)
-            more = options.noise == "auto" and len(X) > MAX_VECTORS
-            if process.status == "max_vectors" and not more:
-                process = mark_limit(process, ended)
-            elif process.status == "max_vectors":
-                samples = LocalSamples(X, targets, weights)
-                drawn = draw_rows(samples, len(X))
-                own = None if rows.groups is None else rows.groups[drawn.rows]
-                table = DrawnSamples(samples, drawn, options.memory, groups=own)
-                process = grow_further(
-                    process, table, i, options.max_vectors, options.clock.part(1.0 / (q - i), progress)
-                )
+            process = _fit_in_memory(options, rows, i, progress, both)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)
         report(len(process.vectors), log_evidence_in_units(process, rows, i), (i + 1) / q)
     return found
+
+
+def _fit_in_memory(
+    options: ProcessOptions, rows: ProcessRows, output: int, progress: Callable[[str, float], bool],
+    given: dict[str, Any],
+) -> ProcessPredictor:  # fmt: skip
+    """Return the process of an output of rows that are all in memory."""
+    most, ended = max_vectors(options, rows.X)
+    process = fit_process(
+        rows.X, rows.targets[:, output], rows.weights, rows.groups, max_vectors=most,
+        max_rows=rows_to_learn(options.memory), noise_variance=options.noise_variance, **given,
+    )  # fmt: skip
+    if process.status != "max_vectors":
+        return process
+    if options.noise != "auto" or len(rows.X) <= MAX_VECTORS:
+        return mark_limit(process, ended)
+    samples = LocalSamples(rows.X, rows.targets, rows.weights)
+    drawn = draw_rows(samples, len(rows.X))
+    own = None if rows.groups is None else rows.groups[drawn.rows]
+    table = DrawnSamples(samples, drawn, options.memory, groups=own)
+    left = options.clock.part(1.0 / (rows.targets.shape[1] - output), progress)
+    return grow_further(process, table, output, options.max_vectors, left)
 
 
 def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, fraction: float) -> bool:
@@ -239,15 +247,21 @@ def read_kernel(options: ProcessOptions, source: MemorySource) -> GivenKernel | 
     given = "gaussian" if chosen[0] else options.kernel
     learned = {"learn": False, "learn-per-feature": True, "auto": None}
     kernel: Any = as_kernel(given, "scale" if chosen[1] else options.width)
-    shape = Shape.GAUSSIAN if isinstance(kernel, Gaussian) else _MATERN_SHAPES.get(getattr(kernel, "nu", None))
-    if shape is None:
-        raise ValueError(f"kernel must be 'auto', 'gaussian', 'matern32' or 'matern52', got {options.kernel!r}")
+    shape = _read_shape(kernel, options.kernel)
     rule = options.width if isinstance(given, str) else kernel.width
     if isinstance(rule, str) and rule in learned:
         return GivenKernel(shape, per_input=learned[rule])
     width = kernel.resolve(source.X, source.weights).width
     lengths = np.broadcast_to(np.asarray(width, dtype=float), source.X.shape[1:]).copy()
     return GivenKernel(shape, lengths / np.sqrt(2.0) if shape == Shape.GAUSSIAN else lengths)  # r^2 = 2 l^2
+
+
+def _read_shape(kernel: Any, given: Any) -> str:
+    """Return the shape of a kernel that a process of classes can have; ``given`` is what was asked for."""
+    shape = Shape.GAUSSIAN if isinstance(kernel, Gaussian) else _MATERN_SHAPES.get(getattr(kernel, "nu", None))
+    if shape is None:
+        raise ValueError(f"kernel must be 'auto', 'gaussian', 'matern32' or 'matern52', got {given!r}")
+    return shape
 
 
 def _room(options: ProcessOptions, source: MemorySource, n_classes: int) -> float:

@@ -108,14 +108,7 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
     whole = Concat(tuple(kept), n_features=source.n_features)
     order = np.lexsort((whole.rows, whole.rows < 0))  # functions on training rows first
     basis, ends = whole.take(order), np.cumsum([0, *(part.n_atoms for part in kept)])
-    shape = len(fits), whole.n_atoms
-    weights, alpha, gamma = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
-    for i, fit in enumerate(fits):
-        own, scale = slice(ends[i], ends[i + 1]), fit.problem.design.scale[fit.active] / fit.unit
-        with np.errstate(all="ignore"):  # refused below, in words
-            weights[i, own], alpha[i, own] = fit.posterior.mean / scale, fit.posterior.alpha * scale**2
-        gamma[i, own] = fit.posterior.gamma
-    check_representable(weights, alpha[np.isfinite(alpha)])
+    weights, alpha, gamma = _tabulate_weights(fits, ends)
     functions = [
         _over(
             fit.predictor.function, basis, np.flatnonzero((ends[i] <= order) & (order < ends[i + 1])), order - ends[i]
@@ -145,6 +138,19 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
         width_rule="process" if widths else None,
         **widths,
     )
+
+
+def _tabulate_weights(fits: list[SparseFit], ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means, precisions and gammas (q, m) of the weights of outputs, whose functions follow each other to ``ends``."""
+    shape = len(fits), int(ends[-1])
+    weights, alpha, gamma = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
+    for i, fit in enumerate(fits):
+        own, scale = slice(ends[i], ends[i + 1]), fit.problem.design.scale[fit.active] / fit.unit
+        with np.errstate(all="ignore"):  # refused below, in words
+            weights[i, own], alpha[i, own] = fit.posterior.mean / scale, fit.posterior.alpha * scale**2
+        gamma[i, own] = fit.posterior.gamma
+    check_representable(weights, alpha[np.isfinite(alpha)])
+    return weights, alpha, gamma
 
 
 def _over(function: LinearPredictor, basis: Any, places: np.ndarray, own: np.ndarray) -> LinearPredictor:

@@ -21,6 +21,14 @@ from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.arrays import Array, RowsLike, TargetsLike, like, namespace, refuse_masked, to_host
 
 
+def _check_asked(return_std: bool, return_cov: bool, return_interval: float | None) -> None:
+    """Refuse questions to `predict` that have more than one answer."""
+    if return_interval is not None and (return_std or return_cov):
+        raise ValueError("ask for return_interval alone: the result is one array of mean, lower and upper end")
+    if return_std and return_cov:
+        raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+
+
 class RegressionPredictions(RegressorMixin, ConformalIntervals):
     """Predictions from a predictor of each output, which may be replaced by RVM* or a process."""
 
@@ -63,25 +71,27 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         >>> bool((lower < mean).all() and (mean < upper).all())
         True
         """
-        if return_interval is not None and (return_std or return_cov):
-            raise ValueError("ask for return_interval alone: the result is one array of mean, lower and upper end")
-        if return_std and return_cov:
-            raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+        _check_asked(return_std, return_cov, return_interval)
         if return_interval is not None:
             return self._predict_with_interval(X, return_interval, noise)
         if is_dask(X):
             return self._predict_lazily(X, return_std, return_cov, noise)
         X, back = self._validate_rows(X, self._on_device_natively)
-        moments = [m.moments(X, return_std, noise) for m in self.fitted_.predictors]
-        check_predictions(*[mean for mean, _ in moments], *[v for _, v in moments if v is not None])
-        mean = back(self._by_output([mean for mean, _ in moments]))
+        mean, variance = self._moments(X, return_std, noise)
         if return_std:
-            return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
+            return back(mean), back(namespace(variance).sqrt(variance))
         if return_cov:
             found = [m.covariance(X, noise) for m in self.fitted_.predictors]
             check_predictions(*found)
-            return mean, back(self._by_output(found))
-        return mean
+            return back(mean), back(self._by_output(found))
+        return back(mean)
+
+    def _moments(self, X: Array, variance: bool, noise: bool) -> tuple[Array, Any]:
+        """Return the mean and, if asked, variance (n,) or (n, n_outputs) at validated rows X."""
+        found = [m.moments(X, variance, noise) for m in self.fitted_.predictors]
+        means, variances = [mean for mean, _ in found], [v for _, v in found if v is not None]
+        check_predictions(*means, *variances)
+        return self._by_output(means), self._by_output(variances) if variance else None
 
     def _predict_with_interval(self, X: RowsLike, coverage: float, noise: bool) -> Array | tuple[Array, ...]:
         """Mean, lower and upper end as one array (n, 3) or (n, n_outputs, 3)."""

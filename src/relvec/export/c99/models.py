@@ -12,7 +12,6 @@ from relvec.export.exported import ExportedModel, dense_weights, expand_machine,
 from relvec.export.formulas import in_target_units, interval, machine_moments
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
-from relvec.inference.predictive import CountPredictor
 
 
 def write_regression(source: CSource, model: ExportedModel, prepared: bool, std: bool) -> None:
@@ -22,7 +21,7 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
     """
     outputs = [expand_machine(model, predictor) for predictor in model.predictors]
     scales = [scale_of(predictor) for predictor in model.predictors]
-    counts = [type(predictor) is CountPredictor for predictor in model.predictors]
+    counts = [predictor.is_count for predictor in model.predictors]
     assert model.basis is not None
     source.constant("OUTPUTS", len(outputs))
     writer = RowWriter(source, model.basis, prepared)

@@ -172,13 +172,17 @@ def _has_all_outputs(fitted: Fitted, classes: object) -> bool:
     if not isinstance(classes, np.ndarray):
         own = fitted.predictors
         return all(isinstance(p, Predictor) for p in own) and len(own) > 0 and not (fitted.single and len(own) != 1)
-    K = len(classes) if classes.ndim == 1 else 0
-    if isinstance(first := fitted.classifier, ClassModel):
-        return K > 1 and len(first.base_rates) == K
-    if not isinstance(first, LatentClasses):
+    return classes.ndim == 1 and len(classes) > 1 and _tells_classes(fitted.classifier, len(classes))
+
+
+def _tells_classes(classifier: object, K: int) -> bool:
+    """Tell whether a predictor of classes is one of K of them."""
+    if isinstance(classifier, ClassModel):
+        return len(classifier.base_rates) == K
+    if not isinstance(classifier, LatentClasses):
         return False
-    functions = [int(latent.n_outputs) for latent in first.latents]
-    return K > 1 and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
+    functions = [int(latent.n_outputs) for latent in classifier.latents]
+    return functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
 
 
 def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:
@@ -214,16 +218,22 @@ def _is_encoder(encoder: OneHotEncoder) -> bool:
     """Tell whether every code of a category is the number of a column: scipy writes wherever the codes point to."""
     if not all(map(_is_sorted, encoder.categories_)):
         return False
-    counts = [len(categories) for categories in encoder.categories_]
-    if encoder._infrequent_enabled:
-        groups = zip(encoder._default_to_infrequent_mappings, encoder._infrequent_indices, counts, strict=True)
-        counts = [n if codes is None else _count_groups(codes, rare, n) for codes, rare, n in groups]
+    counts = _count_codes(encoder)
     dropped = encoder._drop_idx_after_grouping
     pairs = list(zip([None] * len(counts) if dropped is None else dropped, counts, strict=True))
     if not all(drop is None or 0 <= drop < n for drop, n in pairs):
         return False
     expected = [n - (drop is not None) for drop, n in pairs]
     return encoder.n_features_in_ == len(counts) and list(encoder._n_features_outs) == expected
+
+
+def _count_codes(encoder: OneHotEncoder) -> list[int]:
+    """Count the categories of each column, rare ones joined to groups."""
+    counts = [len(categories) for categories in encoder.categories_]
+    if not encoder._infrequent_enabled:
+        return counts
+    groups = zip(encoder._default_to_infrequent_mappings, encoder._infrequent_indices, counts, strict=True)
+    return [n if codes is None else _count_groups(codes, rare, n) for codes, rare, n in groups]
 
 
 def _is_sorted(categories: np.ndarray) -> bool:

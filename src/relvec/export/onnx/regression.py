@@ -14,7 +14,7 @@ from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.expansion import ExpandedMember, expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.predictive import CountPredictor, Predictor, StudentPredictor
+from relvec.inference.predictive import Predictor, StudentPredictor
 from relvec.inference.predictive.linear import LinearExpansion
 
 
@@ -114,7 +114,7 @@ def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True)
 def _add_machine(
     writer: RowsWriter, model: ExportedModel, predictor: Predictor, threshold: float | None, std: bool
 ) -> list[Number]:
-    part, counts, scale = expand_machine(model, predictor), type(predictor) is CountPredictor, scale_of(predictor)
+    part, counts, scale = expand_machine(model, predictor), predictor.is_count, scale_of(predictor)
     centre, spread = machine_moments(writer, part, counts, std or scale.sign != 0 or threshold is not None)
     mean, variance = in_target_units(scale, centre, spread, std)
     found = [mean, *([] if variance is None or not std else [variance.sqrt()])]
