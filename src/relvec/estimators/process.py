@@ -163,14 +163,17 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
         bounds=np.column_stack([evidence, evidence + gaps]),
         n_evaluations=np.array([process.evaluations for process in processes]),
         status=[process.status for process in processes],
-        kernel=kernel,
-        width=None if kernel is None else np.array(kernel.width),
-        width_rule=None if kernel is None else "merit",
+        **_describe_kernel(kernel, "merit"),
         feature_relevance=_sensitivity(processes, source.n_features),
         selection=[process.selection for process in processes],
         merit=np.array([process.merit.value for process in processes]),
         single=source.single,
     )
+
+
+def _describe_kernel(kernel: Any, rule: str) -> dict[str, Any]:
+    """Return the fields of a record that tell of the first kernel, and of the rule for its widths; none without it."""
+    return {} if kernel is None else {"kernel": kernel, "width": np.array(kernel.width), "width_rule": rule}
 
 
 def log_evidence_in_units(process: ProcessPredictor, rows: ProcessRows, output: int) -> float:
@@ -295,9 +298,7 @@ def _assemble_classes(source: MemorySource, model: ClassModel, width_rule: str) 
         bounds=None,
         n_evaluations=np.array([model.selection.evaluations]),
         status=[model.status],
-        kernel=kernel,
-        width=None if kernel is None else np.array(kernel.width),
-        width_rule=None if kernel is None else width_rule,
+        **_describe_kernel(kernel, width_rule),
         feature_relevance=_measure_sensitivity(model, source.X),
         selection=[model.selection],
         merit=None,
