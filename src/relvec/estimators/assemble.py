@@ -62,6 +62,7 @@ def assemble(
         n_iter=np.array([fit.result.n_iter for fit in fits]),
         history=[fit.history(basis.rows) for fit in fits],
         precomputed=options.precomputed,
+        linear=is_linear(basis),
         n_candidates=basis.n_atoms,
         compression=found.compression,
         placement=placement,
@@ -74,15 +75,16 @@ def assemble(
 
 def make_record(
     source: Source, basis: Basis, weights: np.ndarray, status: list[Status], *, history: list[np.ndarray] | None = None,
-    precomputed: bool = False, **fields: Any,
+    precomputed: bool = False, linear: bool | None = None, **fields: Any,
 ) -> FittedRVM:  # fmt: skip
     """Return the record of a model, with what follows from the functions kept and their weights (R, m).
 
     history : the steps of each search; None where there was no single one.
     precomputed : whether X holds kernel values, so that its rows are no points.
+    linear : whether the dictionary is linear in the inputs; None asks that of the functions kept.
     fields : the other fields of the record.
     """
-    linear, rows = is_linear(basis), np.unique(basis.rows[basis.rows >= 0])
+    linear, rows = is_linear(basis) if linear is None else linear, np.unique(basis.rows[basis.rows >= 0])
     constant = np.array([name == "bias" for name in basis.labels()], dtype=float)
     at_origin = basis(np.zeros((1, source.n_features)))[0] if linear else constant
     return FittedRVM(
