@@ -94,7 +94,7 @@ TARGETS: dict[str, Shape] = {
     "shares": lambda rng, f, p: 1.0 / (1.0 + np.exp(-3.0 * f - (0.2 + 2.0 * p) * rng.normal(size=len(f)))),
     "rounded": lambda rng, f, p: np.round((f + 0.3 * rng.normal(size=len(f))) * (5.0 - 4.0 * p)) / (5.0 - 4.0 * p),
     "two branches": lambda rng, f, p: rng.choice([-2.0, 2.0], len(f)) + 0.5 * f + p * rng.normal(size=len(f)),
-    "noise by the inputs": lambda rng, f, p: f + np.exp((0.5 + p) * f) * 0.3 * rng.normal(size=len(f)),
+    "noise by the inputs": lambda rng, f, p: f + np.exp((0.5 + p) * np.clip(f, -5, 5)) * 0.3 * rng.normal(size=len(f)),
     "uniform noise": lambda rng, f, p: f + 2.0 * p * rng.uniform(-1.0, 1.0, len(f)),
     "units of 1e8": lambda rng, f, p: 1e8 * (f + 0.3 * rng.normal(size=len(f))) + 1e11,
 }
