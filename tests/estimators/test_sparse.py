@@ -121,6 +121,17 @@ def test_price_that_is_given_is_paid():
     assert few.n_functions <= many.n_functions
 
 
+def test_rows_are_drawn_where_there_is_no_time_for_all():
+    X, y = friedman(600, 3)
+    fit = fit_sparse(X, y, clock=Clock(1e-3))
+    assert fit.problem.n_samples == 200 and any("rows beyond" in stage for stage in fit.cut)
+
+
+def test_memory_limits_the_candidates():
+    X, y = friedman(300, 3)
+    assert fit_sparse(X, y, memory=300 * 60 * 45.0, price=PRICES_NATS[0]).basis.n_atoms <= 60 + X.shape[1] + 1
+
+
 # ---------------------------------------------------------------- searches at a price
 
 

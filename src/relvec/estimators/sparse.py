@@ -35,7 +35,7 @@ def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM
                 fit = fit_sparse(
                     source.X, y, source.weights, source.groups, learned=earlier[output],
                     max_functions=options.max_functions, noise_variance=options.noise_variance,
-                    clock=options.clock.part(1.0 / (q - output)),
+                    clock=options.clock.part(1.0 / (q - output)), memory=options.memory,
                 )  # fmt: skip
             fits.append(fit)
     status = [_status(fit) for fit in fits]

@@ -29,7 +29,8 @@ _OVERSHOOT, _FEW = 2.0, 150  # times a small number of functions allowed, from w
 class Ladder:
     """The models of a problem at each of some prices, in two passes: `descend` price by price, then `ascend`.
 
-    ``most`` functions are allowed, the constant not counted.
+    ``most`` functions are allowed, the constant not counted. Where the problem's clock is up nothing is added or
+    exchanged any more, and nothing deleted that may stay.
     """
 
     def __init__(self, problem: Problem, most: int):
@@ -81,7 +82,7 @@ def _empty(problem: Problem) -> Model:
 
 
 def _grow(model: Model, price: float, most: int) -> Model:
-    while count(model) < most:
+    while count(model) < most and model.problem.clock.left() > 0.0:
         grown = model.core.grow(1 if model.size < _SINGLE_ATOMS else 2, price)
         if grown is None:
             break
@@ -97,7 +98,7 @@ def _prune(model: Model, price: float, most: int) -> Model:
         loss[model.active == model.problem.bias] = np.inf
         order = np.argsort(loss, kind="stable")
         excess = k - most
-        if excess <= 0 and loss[order[0]] > price + _MAX_DELETION_LOSS_NATS:
+        if excess <= 0 and (loss[order[0]] > price + _MAX_DELETION_LOSS_NATS or model.problem.clock.left() <= 0.0):
             return model
         n = max(int(np.count_nonzero(loss < price)), excess, 1)
         n = max(n // _DELETED_AT_ONCE, 1)
@@ -117,7 +118,8 @@ def _prune(model: Model, price: float, most: int) -> Model:
 
 def _exchange(model: Model, price: float) -> Model:
     for _ in range(next(n for size, n in _EXCHANGES if model.size <= size)):
-        swapped = model.core.exchange(max(0.1, 0.1 * price)) if model.size else None
+        late = model.problem.clock.left() <= 0.0
+        swapped = model.core.exchange(max(0.1, 0.1 * price)) if model.size and not late else None
         if swapped is None:
             break
         model = Model(model.problem, swapped.trim())

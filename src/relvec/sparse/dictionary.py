@@ -33,7 +33,7 @@ from relvec.runtime.clock import Clock
 LEARNED_ROWS = 400  # distinct rows that widths are learned from
 # Of functions in widths of the process: what is compared, and of it the least number that large tables try
 SCALES, SCALES_OF_MANY = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0), (0.25, 0.5, 1.0)), 2
-MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
+MAX_CENTRES, MAX_KERNELS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
 _FEW_ROWS = 500  # up to so many, widths of both kinds are tried
 _FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
 _ROWS_A_WIDTH = 2  # at least, of a table that learns it
@@ -115,12 +115,29 @@ def in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
     return found
 
 
-def dictionaries(learned: tuple[LearnedWidths, ...], rows: Rows, X: np.ndarray) -> Iterator[Basis]:
-    """Yield the dictionaries to compare: the columns of X alone, then functions of learned widths, the best first."""
+def dictionaries(
+    learned: tuple[LearnedWidths, ...], rows: Rows, X: np.ndarray, most_kernels: int = MAX_KERNELS
+) -> Iterator[Basis]:
+    """Yield the dictionaries to compare: the columns of X alone, then functions of learned widths, the best first.
+
+    These have so many kernels at most.
+    """
     yield columns_alone(rows, X)
     for widths in learned if len(rows) <= _FEW_ROWS else learned[:1]:
         for scales in SCALES[:SCALES_OF_MANY] if len(rows) > _MANY_ROWS else SCALES:
-            yield build(widths.kernels(scales), rows, X)
+            kernels = widths.kernels(scales)
+            yield build(kernels, rows, X, most_kernels // len(kernels))
+
+
+def count_functions(learned: tuple[LearnedWidths, ...], n_rows: int, most_kernels: int = MAX_KERNELS) -> int:
+    """Return how many kernels the first dictionary of learned widths has on so many rows."""
+    kernels = len(learned[0].kernels(SCALES[0]))
+    return kernels * min(n_rows, _most_centres(n_rows, kernels, most_kernels // kernels))
+
+
+def _most_centres(n_rows: int, n_kernels: int, most: int) -> int:
+    most = min(most, _FEWER_CENTRES if n_rows > _MANY_ROWS else MAX_CENTRES)
+    return max(min(most, MAX_KERNELS // max(n_kernels, 1)), 1)
 
 
 def columns_alone(rows: Rows, X: np.ndarray) -> Basis:
@@ -140,8 +157,7 @@ def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray, most: int = MA
 
     The rows are in the order of a hash of their inputs, so that the first of them, at most so many, are a draw.
     """
-    most = min(most, _FEWER_CENTRES) if len(rows) > _MANY_ROWS else most
-    centres = rows.X[: max(min(most, MAX_FUNCTIONS // max(len(kernels), 1)), 1)]
+    centres = rows.X[: _most_centres(len(rows), len(kernels), most)]
     own = hash_rows(X + 0.0)
     order = np.argsort(own, kind="stable")
     first = order[np.searchsorted(own[order], hash_rows(centres))]  # the first of the rows with these inputs

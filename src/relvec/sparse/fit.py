@@ -23,7 +23,7 @@ from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
 from relvec.solvers.stepwise import Stepwise
-from relvec.sparse.dictionary import LearnedWidths, dictionaries, learn_widths
+from relvec.sparse.dictionary import MAX_KERNELS, LearnedWidths, count_functions, dictionaries, learn_widths
 from relvec.sparse.held_out import (
     MAX_FUNCTIONS,
     Comparison,
@@ -33,7 +33,11 @@ from relvec.sparse.held_out import (
     search_like,
 )
 
-_WIDTHS_SHARE = 0.3  # of the work that is reported
+_WIDTHS_SHARE = 0.3  # of the work that is reported, and of the time that is left
+_COMPARED_SHARE = 0.7  # of the time that is left then, for each dictionary
+# A value of a function at a row, computed, copied for the folds and for the problem of all rows, and searched a little
+_VALUE_SECONDS, _VALUE_BYTES = 1.2e-7, 45.0
+_FEWEST_ROWS = 200  # however little time there is
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,7 @@ def fit_sparse(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None, *,
     basis: Basis | None = None, learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None,
     max_functions: int | None = None, noise_variance: float | None = None, clock: Clock | None = None,
+    memory: float = np.inf,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
 
@@ -112,7 +117,9 @@ def fit_sparse(
     price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
     max_functions : most functions, the constant not counted; 300 and a third of the rows where not given.
     noise_variance : in the units of the targets; learned where not given.
-    clock : of learning widths and of going down the ladder of prices.
+    clock : of learning widths and of going down the ladder of prices; the first rows by a hash are fitted where there
+        is no time for all.
+    memory : bytes for the values of functions, of which fewer are candidates where there is little.
 
     Examples
     --------
@@ -130,13 +137,17 @@ def fit_sparse(
     if basis is None:
         if learned is None:
             learned, steps = _learn_widths(rows, clock)
-        candidates = dictionaries(learned, rows, X)
+        most_kernels = int(min(MAX_KERNELS, max(memory / (_VALUE_BYTES * len(rows)), 1.0)))
+        rows = _draw_in_time(rows, count_functions(learned, len(rows), most_kernels), clock)
+        candidates = dictionaries(learned, rows, X, most_kernels)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
     compared = _compare(candidates, rows, most, prices, noise_variance, clock)
     chosen, level = _choose(compared, price)
-    problem, unit = make_problem(chosen.Phi, rows, noise_variance)
+    problem, unit = make_problem(chosen.Phi, rows, noise_variance, clock)
     model = search_like(problem, unit, level, most, tuple(other.price for other in chosen.levels[1:]))
     model = model.keep(np.argsort(model.active, kind="stable"))
+    if not clock.cut:
+        clock.up("the last search")
     kept = centres_of(chosen.basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
     widths = learned[0].widths if learned else _widths_of(chosen.basis, rows)
     return SparseFit(
@@ -164,16 +175,31 @@ def _compare(
     """Go down the ladder of prices in folds with every dictionary, the first of them whatever the time is."""
     found: list[_Compared] = []
     for basis in candidates:
-        if found and clock.up("another dictionary"):
+        late = clock.left() < _VALUE_SECONDS * len(rows) * basis.n_atoms
+        if found and (late or clock.left() <= 0.0):
+            clock.cut.append("another dictionary")
             break
+        own = clock.part(_COMPARED_SHARE)
         Phi = basis(rows.X)
-        found.append(_Compared(basis, Phi, Comparison(Phi, rows, most, noise_variance).run(clock, prices)))
+        found.append(_Compared(basis, Phi, Comparison(Phi, rows, most, noise_variance, own).run(prices)))
+        clock.take_over(own)
     return found
+
+
+def _draw_in_time(rows: Rows, n_functions: int, clock: Clock) -> Rows:
+    """Return the rows whose values of so many functions take half of the time that is left."""
+    if clock.left() == np.inf:
+        return rows
+    most = max(int(0.5 * clock.left() / (_VALUE_SECONDS * n_functions)), _FEWEST_ROWS)
+    if most >= len(rows):
+        return rows
+    clock.cut.append(f"rows beyond the first {most}")
+    return rows.take(slice(0, most))
 
 
 def _learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
     """Learn widths and tell how far that is: the first share of the search."""
-    own = clock.part(progress=lambda _, fraction: report(fraction=_WIDTHS_SHARE * fraction))
+    own = clock.part(_WIDTHS_SHARE, progress=lambda _, fraction: report(fraction=_WIDTHS_SHARE * fraction))
     found = learn_widths(rows, own)
     clock.take_over(own)
     return found

@@ -25,7 +25,7 @@ from relvec.gaussian_process.rows import (
 )
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.tails import log_density
-from relvec.runtime.clock import Clock
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, Start
@@ -115,7 +115,9 @@ def make_folds(group: np.ndarray) -> list[np.ndarray]:
     return [found for k in range(folds) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
 
 
-def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = None) -> tuple[Problem, float]:
+def make_problem(
+    Phi: np.ndarray, rows: Rows, noise_variance: float | None = None, clock: Clock = NO_LIMIT
+) -> tuple[Problem, float]:
     """Return the problem of columns Phi (n, M), the last of ones, and rows, and the unit of its target.
 
     A noise variance that is given is in the units of the targets.
@@ -124,7 +126,7 @@ def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = Non
     unit = float(np.sqrt((rows.weight @ rows.y**2 + rows.scatter.sum()) / n)) or 1.0
     variance = max(rows.variance / unit**2, NOISE_FLOOR)
     problem = Problem(
-        design=DenseDesign(np.asfortranarray(Phi * root[:, None]), overwrite=True),
+        design=DenseDesign(np.multiply(Phi, root[:, None], order="F"), overwrite=True),
         target=np.ascontiguousarray(rows.y * root / unit),
         target_norm2_outside=float(rows.scatter.sum()) / unit**2,
         n_samples=n,
@@ -134,6 +136,7 @@ def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = Non
         order=np.arange(Phi.shape[1]),
         bias=Phi.shape[1] - 1,
         tol=1e-3,
+        clock=clock,
     )
     return problem, unit
 
@@ -141,25 +144,27 @@ def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = Non
 class Comparison:
     """The searches of one dictionary, in folds."""
 
-    def __init__(self, Phi: np.ndarray, rows: Rows, most: int, noise_variance: float | None = None):
-        self.rows, self.folds = rows, []
+    def __init__(
+        self, Phi: np.ndarray, rows: Rows, most: int, noise_variance: float | None = None, clock: Clock = NO_LIMIT
+    ):
+        self.rows, self.folds, self.clock = rows, list[Fold](), clock
         everything = np.arange(len(rows))
         self.group = group_rows(rows)
         repeated = rows.group is None and len(rows) < _FEW_PLACES and rows.total > _REPEATS * len(rows)
         for index in ([] if repeated else make_folds(self.group)) or [everything]:
             kept = np.delete(everything, index) if len(index) < len(rows) else everything
-            problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance)
+            problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance, clock)
             ladder = Ladder(problem, most_functions(problem, most))
             self.folds.append(Fold(ladder, unit, index, Phi[index], rows.take(index)))
 
-    def run(self, clock: Clock, prices: tuple[float, ...] = PRICES_NATS) -> list[Level]:
+    def run(self, prices: tuple[float, ...] = PRICES_NATS) -> list[Level]:
         """Return the levels that were reached, the constant alone first."""
         constant = self._level(np.inf, [fold.ladder.model for fold in self.folds])
-        reached = self._descend(clock, prices)
+        reached = self._descend(prices)
         levels = [self._level(price, [fold.ladder.ascend(price) for fold in self.folds]) for price in reached[::-1]]
         return [constant, *levels[::-1]]
 
-    def _descend(self, clock: Clock, prices: tuple[float, ...]) -> tuple[float, ...]:
+    def _descend(self, prices: tuple[float, ...]) -> tuple[float, ...]:
         """Go down the ladder as far as it pays, and return the prices that were reached."""
         losses: list[float] = []
         for price in prices:
@@ -167,10 +172,10 @@ class Comparison:
             losses.append(self._level(price, models).loss)
             size = round(float(np.mean([count(model) for model in models])))
             if report(size, fraction=len(losses) / len(prices)):
-                clock.stop()
+                self.clock.stop()
             if has_turned(losses, _PATIENCE, _LOST_NATS) or any(fold.ladder.is_full for fold in self.folds):
                 break
-            if clock.up(f"prices below {price} nats"):
+            if self.clock.up(f"prices below {price} nats"):
                 break
         return prices[: len(losses)]
 
@@ -242,13 +247,13 @@ def search_like(problem: Problem, unit: float, level: Level, most: int, prices: 
     """Return the model of all rows at the price of a level, found as those of the folds were: down the ladder and back.
 
     Where it has far fewer functions than they, an end of the search that they did not meet, that of a lower price. From
-    the model of a single fold the search goes on.
+    the model of a single fold the search goes on, and from that of the first where no time is left.
     """
     most = most_functions(problem, most)
     if level.price == np.inf:
         return sharpen(Ladder(problem, most).model)
-    if len(level.models) == 1:
-        (start,) = level.models
+    if len(level.models) == 1 or problem.clock.left() <= 0.0:
+        start = level.models[0]
         scale = problem.design.scale[start.active]
         beta = start.beta * unit**2 if problem.noise_variance is None else 1.0 / problem.noise_variance
         own = Start(start.active, start.alpha * (unit / scale) ** 2, beta)
