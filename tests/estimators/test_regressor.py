@@ -751,7 +751,7 @@ BAD_PARAMETERS = {
     "basis nan": ({"basis": lambda X: np.full(len(X), np.nan)}, "NaN or infinite"),
     "empty": ({"kernel": None, "fit_intercept": False}, "the model is empty: give a kernel, a basis"),
     "fit_intercept": ({"fit_intercept": "yes"}, "fit_intercept must be True or False, got 'yes'"),
-    "solver": ({"solver": "newton"}, "solver must be one of 'sequential', 'tf03', 'mackay', 'em'"),
+    "solver": ({"solver": "newton"}, "solver must be one of 'sequential', 'tf03', 'tf03-random', 'tf03-order'"),
     "noise": ({"noise_variance": 0.0}, "noise_variance must be None .* or a positive number, got 0.0"),
     "noise text": ({"noise_variance": "auto"}, "noise_variance must be None"),
     "noise below rounding": ({"noise_variance": 1e-200}, "below the rounding errors of targets"),
