@@ -6,6 +6,7 @@ from scipy.special import expit, log_expit
 
 from relvec import RVC
 from relvec.gaussian_process.classes.rows import DistinctRows
+from relvec.runtime.clock import Clock
 from relvec.sparse.class_levels import (
     MOST_FUNCTIONS,
     ClassLevel,
@@ -99,3 +100,14 @@ def test_classes_that_do_not_meet_keep_finite_odds_and_honest_relevance(n_classe
     kept = np.isfinite(model.alpha_)
     variance = np.diagonal(model.covariance_.reshape(kept.size, kept.size)).reshape(kept.shape)
     np.testing.assert_allclose(1.0 - model.alpha_[kept] * variance[kept], model.gamma_[kept], atol=1e-8)
+
+
+def test_no_time_gives_a_model_and_says_what_was_cut():
+    fit = fit_sparse_classes(*draw(300, 5, lambda X: X[:, 0]), 2, clock=Clock(1e-6))
+    assert fit.cut and fit.slope == 1.0 and len(fit.settings) == 1
+
+
+def test_memory_limits_the_candidates_of_classes():
+    X, labels = draw(200, 5, lambda X: X[:, 0])
+    fit = fit_sparse_classes(X, labels, 2, memory=200 * 70.0 * 3 * 30)
+    assert max(setting.basis.n_atoms for setting in fit.settings) <= 3 * 30 + 3

@@ -25,7 +25,7 @@ from relvec.gaussian_process.classes.candidates import (
     standard_candidates,
 )
 from relvec.gaussian_process.classes.choose import choose
-from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
+from relvec.gaussian_process.classes.fit import ClassModel, Member, effort_for, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
 from relvec.gaussian_process.classes.model import Calibration, Features, LatentKernel, calibrate_signals, feature_pivots
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_equal_rows, standardise_rows
@@ -410,6 +410,7 @@ def test_a_time_limit_ends_the_choice_with_a_model():
     X, y = table(300)
     model = fit_classes(X, y, 2, clock=Clock(1e-6))
     assert model.status == "time_limit" and model.messages
+    assert model.n_vectors <= 40  # of two processes at most
     assert np.isfinite(model.predict_proba(X)).all()
 
 
@@ -606,6 +607,13 @@ def test_class_weights_multiply_sample_weights():
     one = GPClassifier(class_weight={0: 1.0, 1: 2.0}).fit(X, y, sample_weight=weights)
     other = GPClassifier().fit(X, y, sample_weight=weights * np.where(y == 1, 2.0, 1.0))
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_a_second_has_time_for_fewer_vectors_of_many_rows_and_an_hour_for_all():
+    rows = DistinctRows(np.zeros((50_000, 1)), np.ones((50_000, 2)))
+    usual = effort_for(rows)
+    assert effort_for(rows, seconds=1.0).final < 0.25 * usual.final
+    assert effort_for(rows, seconds=3600.0) == usual
 
 
 def test_a_time_limit_is_told():

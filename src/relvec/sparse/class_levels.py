@@ -18,7 +18,7 @@ from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold
 from relvec.gaussian_process.held_out import GROUPED_ERRORS
 from relvec.inference.error_bars import FOLDS
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
-from relvec.runtime.clock import Clock
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import ModelInSearch, begin
 from relvec.sparse.held_out import has_turned
@@ -81,7 +81,7 @@ class ClassLevel:
     loss: float
 
 
-def make_class_problem(Phi: np.ndarray, rows: DistinctRows) -> LaplaceProblem:
+def make_class_problem(Phi: np.ndarray, rows: DistinctRows, clock: Clock = NO_LIMIT) -> LaplaceProblem:
     """Return the problem of columns Phi (n, M), the last of ones; several classes share the functions they have."""
     weight, K = rows.weight, rows.n_classes
     counts = rows.counts + PRIOR_ROWS / weight.sum() * weight[:, None] * rows.base_rates
@@ -95,6 +95,7 @@ def make_class_problem(Phi: np.ndarray, rows: DistinctRows) -> LaplaceProblem:
         share=K > 2,
         bias=Phi.shape[1] - 1,
         tol=TOL_NATS,
+        clock=clock,
     )
 
 
@@ -102,11 +103,14 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     """Return the model at a price, from one of nearly the same problem on.
 
     Functions are added and deleted, not exchanged, and no certificate is looked for: exchanges took twice as long, and
-    gained the rows that are held out next to nothing (wine, image and four drawn classes).
+    gained the rows that are held out next to nothing (wine, image and four drawn classes). Where the clock is up
+    nothing is added or deleted any more.
     """
     tol, model = problem.tol, begin(replace(problem, price=price, start=start), False)
     most = most_functions(problem)
     for _ in range(_MOST_STEPS):
+        if problem.clock.left() <= 0.0:
+            break
         better = model.grow(None, tol) if count(problem, model.active) < most else None
         if better is None:
             model = model.settle(tol)
@@ -162,7 +166,7 @@ class ClassFolds:
 
     def compare(self, Phi: np.ndarray, clock: Clock) -> list[ClassLevel]:
         """Return the levels of a dictionary with columns Phi (n, M), from the highest price down."""
-        problems = [self._problem_without(own, Phi) for own in self.parts]
+        problems = [self._problem_without(own, Phi, clock) for own in self.parts]
         found = [NOTHING] * len(problems)
         levels: list[ClassLevel] = []
         for price in PRICES_NATS:
@@ -174,9 +178,9 @@ class ClassFolds:
             found = [units_of(problem, model) for problem, model in zip(problems, models)]
         return levels
 
-    def _problem_without(self, own: np.ndarray, Phi: np.ndarray) -> LaplaceProblem:
+    def _problem_without(self, own: np.ndarray, Phi: np.ndarray, clock: Clock) -> LaplaceProblem:
         kept = np.delete(np.arange(len(self._all)), own)
-        return make_class_problem(Phi[kept], self._all.take(kept))
+        return make_class_problem(Phi[kept], self._all.take(kept), clock)
 
     def _level(
         self, price: float, problems: list[LaplaceProblem], models: list[ModelInSearch], Phi: np.ndarray

@@ -8,7 +8,10 @@ functions are sums of theirs times shares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,10 +44,15 @@ from relvec.sparse.dictionary import LEARNED_ROWS, SCALES, LearnedWidths, build,
 SEARCHED_ROWS = 2000  # that functions are chosen on; all rows then say what their weights are
 CENTRES = 400  # rows that functions sit on
 UNCERTAIN_PRICE_NATS = 2.0  # where no rows can be held out
+_WIDTHS_SHARE, _COMPARED_SHARE = 0.3, 0.5  # of the time that is left
+_SLOPE_SECONDS = 4e-5  # of finding the slope of log-odds, a row and class
+_VALUE_BYTES = 70.0  # of a function's value at a row, in the problems of all folds
 _SHARE_NATS, _LEAST_SHARE = 0.05, 0.15  # of a nat held out in the logarithm of a share, and a share that is dropped
 _LAST, _STEPS = Sequential(restarts=0), 1000  # of the search that ends with a certificate
 # Of learning widths, for two classes and for more: inducing rows at first, at most, and evaluations of the evidence
 _EFFORT, _EFFORT_OF_MORE = (60, 100, 200, 25), (30, 50, 100, 20)
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +115,7 @@ class SparseClasses:
 def fit_sparse_classes(
     X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None,
     groups: np.ndarray | None = None, *, learned: tuple[LearnedWidths, ...] | None = None, clock: Clock | None = None,
+    memory: float = np.inf,
 ) -> SparseClasses:  # fmt: skip
     """Return the sparse model of rows X (n, d) with labels (n,) from 0 to n_classes - 1.
 
@@ -115,7 +124,8 @@ def fit_sparse_classes(
     weights : (n,) frequencies of the rows; one each where not given.
     groups : (n,) numbers of the groups of rows that are in one fold; each row is on its own where not given.
     learned : widths that were learned before.
-    clock : of learning widths and of comparing settings.
+    clock : of learning widths, of comparing settings, and of the models of all rows.
+    memory : bytes for the values of functions, of which fewer are candidates where there is little.
 
     Examples
     --------
@@ -128,17 +138,33 @@ def fit_sparse_classes(
     rows, scaled, units = order_rows(merge_equal_rows(X, labels, n_classes, weights, groups))
     steps = 0
     if learned is None:
-        learned, steps = learn_class_widths(scaled, units, rows.X, clock)
+        learned, steps = _share_time(clock, _WIDTHS_SHARE, partial(learn_class_widths, scaled, units, rows.X))
     few = rows.take(slice(0, SEARCHED_ROWS))
-    settings = compare_settings(_dictionaries(learned, few, X), few, clock)
-    members = [_fit_member(setting, few, rows) for setting in settings if setting.share > 0.0]
+    most = int(min(CENTRES, max(memory / (_VALUE_BYTES * len(few) * len(SCALES[0])), 1.0)))
+    dictionaries = _dictionaries(learned, few, X, most)
+    settings = _share_time(clock, _COMPARED_SHARE, partial(compare_settings, dictionaries, few))
+    taken = [setting for setting in settings if setting.share > 0.0]
+    members = [
+        _share_time(clock, 1.0 / (len(taken) - i), partial(_fit_member, setting, few, rows))
+        for i, setting in enumerate(taken)
+    ]
+    if not clock.cut:
+        clock.up("the last search")
     slope = 1.0
-    if settings[0].levels:
+    if settings[0].levels and clock.left() > _SLOPE_SECONDS * n_classes * len(few):
         chosen = [member.setting for member in members]
         latents = mix([s.level.latents for s in chosen], np.array([s.share for s in chosen]))
         slope = calibrate_slope(latents, ClassFolds(few).rows)
     steps += sum(len(setting.levels) for setting in settings)
     return SparseClasses(tuple(members), settings, learned, slope, steps, tuple(clock.cut), clock.stopped)
+
+
+def _share_time(clock: Clock, share: float, stage: Callable[[Clock], Found]) -> Found:
+    """Return what a stage finds with a share of the time that is left."""
+    own = clock.part(share)
+    found = stage(own)
+    clock.take_over(own)
+    return found
 
 
 def order_rows(rows: DistinctRows) -> tuple[DistinctRows, DistinctRows, Units]:
@@ -183,11 +209,13 @@ def learn_class_widths(
     return tuple(found), steps
 
 
-def _dictionaries(learned: tuple[LearnedWidths, ...], rows: DistinctRows, X: np.ndarray) -> list[tuple[str, Basis]]:
+def _dictionaries(
+    learned: tuple[LearnedWidths, ...], rows: DistinctRows, X: np.ndarray, most: int
+) -> list[tuple[str, Basis]]:
     none = np.zeros(len(rows))
     drawn = Rows(rows.X, none, rows.weight, none)
     found = [("columns", columns_alone(drawn, X))]
-    return [*found, *((widths.name, build(widths.kernels(SCALES[0]), drawn, X, CENTRES)) for widths in learned)]
+    return [*found, *((widths.name, build(widths.kernels(SCALES[0]), drawn, X, most)) for widths in learned)]
 
 
 def compare_settings(
@@ -226,16 +254,16 @@ def _share_out(settings: list[ClassSetting], total: float) -> list[float]:
     return (shares / shares.sum()).tolist()
 
 
-def _fit_member(setting: ClassSetting, few: DistinctRows, rows: DistinctRows) -> ClassMember:
+def _fit_member(setting: ClassSetting, few: DistinctRows, rows: DistinctRows, clock: Clock) -> ClassMember:
     """Return the model of all rows: the ladder as in the folds on those that are searched, then weights by all."""
-    problem, start = make_class_problem(setting.basis(few.X), few), NOTHING
+    problem, start = make_class_problem(setting.basis(few.X), few, clock), NOTHING
     for price in [*(price for price in PRICES_NATS if price > setting.price), setting.price]:
         start = units_of(problem, search_at(problem, price, start))
     if len(rows) > len(few):
         active, alpha = start
         kept, scale = np.unique(np.append(active, problem.bias)), problem.design.scale[active]
         setting = replace(setting, basis=setting.basis.take(kept))
-        problem, units = make_class_problem(setting.basis(rows.X), rows), np.searchsorted(kept, active)
+        problem, units = make_class_problem(setting.basis(rows.X), rows, clock), np.searchsorted(kept, active)
         start = units, alpha * (problem.design.scale[units] / scale) ** 2
     return ClassMember(
         setting, problem, solve_laplace(_LAST, replace(problem, price=setting.price, start=start), _STEPS)

@@ -21,6 +21,9 @@ from relvec.runtime.machine import most_vectors
 from relvec.runtime.record import Brief, Record
 
 _LEARNING, _PREDICTING = 120_000, 300_000  # numbers in the factors of K > 2 classes: 200 and 316 rows of three
+_SECONDS = 3e-10  # of a model of N rows with m vectors, for each of N m^2; of K > 2 classes, for K^2 / 2 of them
+_CHOICE_SHARE, _MODEL_SHARE = 0.8, 0.08  # of a time limit, for all fits, and for a model of all rows
+_FEWEST_VECTORS = 20  # however little time there is
 _PAIR_BYTES = 26.0  # of rows, in the matrix of a kernel while it is computed at once
 FAR = 1e100  # standard deviations: inputs beyond are taken to be there, as squares of larger ones overflow
 
@@ -117,10 +120,12 @@ class ClassModel(Brief, ClassPredictor):
         return members == [right] * len(members) and bool((self.base_rates > 0.0).all())
 
 
-def effort_for(rows: DistinctRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:
+def effort_for(
+    rows: DistinctRows, max_vectors: int | None = None, room: float = np.inf, seconds: float = np.inf
+) -> Effort:
     """Return the cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for.
 
-    room : bytes that the matrices of a fit may have.
+    room : bytes that the matrices of a fit may have; seconds : of which a share makes a model of all rows.
     """
     K, usual = rows.n_classes, Effort()
     if K > 2:  # factors cost K m^2 a row
@@ -131,6 +136,10 @@ def effort_for(rows: DistinctRows, max_vectors: int | None = None, room: float =
         most = max(max_vectors, usual.inducing)
         most, utmost = min(usual.most, most), min(usual.utmost, most)
         usual = replace(usual, most=most, utmost=utmost, final=max_vectors, grown=max_vectors)
+    if seconds < np.inf:
+        work = _SECONDS * len(rows) * (1.0 if K == 2 else 0.5 * K**2)
+        final = max(int(np.sqrt(_MODEL_SHARE * max(seconds, 0.0) / work)), _FEWEST_VECTORS)
+        usual = replace(usual, final=min(usual.final, final), grown=min(usual.grown, final))
     if room == np.inf:
         return usual
     learning = max(int(room / ((80.0 + 14.0 * K) * min(usual.rows, len(rows)))), 1)
@@ -186,14 +195,22 @@ def fit_classes(
     rows, units = _put_in_units(merge_equal_rows(X, labels, n_classes, weights, groups), kernel)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
-    effort, clock = effort_for(rows, max_vectors, room), clock or Clock()
-    parts, selection = choose(rows, _find_candidates(rows, effort, earlier, kernel), clock)
+    clock = clock or Clock()
+    effort = effort_for(rows, max_vectors, room, clock.left())
+    choosing = clock.part(_CHOICE_SHARE)
+    parts, selection = choose(rows, _find_candidates(rows, effort, earlier, kernel), choosing)
+    clock.take_over(choosing)
+    if not clock.cut:
+        choosing.up("the last fit")
+        clock.take_over(choosing)
     members = tuple(Member(*part) for part in parts)
-    limit = "max_vectors" if max_vectors else ""
-    if effort.final < effort_for(rows, max_vectors).final:
+    limit, slow = "max_vectors" if max_vectors else "", effort_for(rows, max_vectors, room)
+    if slow.final < effort_for(rows, max_vectors).final:
         limit = "memory_limit"
     kept = share_vectors(rows, members, effort.final) if limit and len(members) > 1 else members
     reached = kept is not members or any(member.model.n_vectors >= effort.final for member in members)
+    if reached and effort.final < min(slow.final, len(rows)):
+        clock.cut.append(f"vectors beyond {effort.final}")
     status, messages = _describe_end(clock, limit if reached and effort.final < len(rows) else "", effort.final)
     return ClassModel(units, kept, rows.base_rates, selection, status, messages)
 
