@@ -24,6 +24,7 @@ test: $(VENV)/.stamp-test
 
 slow: $(VENV)/.stamp-test
 	$(PYTEST) -m slow
+	RELVEC_LETTER=$$(date +%s) $(PYTEST) tests/papers/test_letter.py
 
 # Chromium comes from the system (apt-get install chromium) or, without root, from playwright's own download.
 browser: $(VENV)/.stamp-browser
