@@ -190,3 +190,12 @@ def test_kernels_without_a_factor():
             return np.zeros(len(X))
 
     assert cholesky.partial_cholesky(Zero(1.0), Z, 1e-12, 30) is None
+
+
+def test_a_dictionary_is_drawn_where_there_is_no_time_for_all():
+    X = np.random.default_rng(0).normal(size=(2000, 6))
+    basis = KernelBasis(Gaussian(width=0.5)).bind(X)
+    samples = samples_of(X, X[:, 0], np.ones(2000))
+    atoms, rows = reduce_rows(basis, samples, seconds=0.5)
+    assert len(atoms) == rows.design.n_atoms < 1000
+    assert reduce_rows(basis, samples, seconds=60.0)[0] is None

@@ -14,12 +14,20 @@ from relvec.design.dask import (
 from relvec.design.dense import DenseDesign, StandardisedDesign, centre_columns
 from relvec.design.readers import blocks_to_predict, is_dask, is_sliced, load_rows
 from relvec.design.samples import Block, DeviceSamples, Draw, LocalSamples, Samples, Statistics, draw_rows, measure
-from relvec.design.sums import MAX_WHOLE_ROWS, dense_design, draw_atoms, exact_triangle, reduce_rows, tall_qr
+from relvec.design.sums import (
+    MAX_WHOLE_ROWS,
+    dense_design,
+    draw_atoms,
+    exact_triangle,
+    max_columns,
+    reduce_rows,
+    tall_qr,
+)
 
 __all__ = [
     "MAX_WHOLE_ROWS", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DesignRows", "DeviceSamples",
     "Draw", "LaplaceDesign", "LocalSamples", "Samples", "StandardisedDesign", "Statistics", "align_labels",
     "blocks_to_predict", "centre_columns", "class_indicators", "count_labels", "dense_design", "draw_atoms",
-    "draw_rows", "evaluate_lazily", "exact_triangle", "gather", "is_dask", "is_sliced", "load_rows", "measure",
-    "predict_lazily", "reduce_rows", "tall_qr", "weigh_classes",
+    "draw_rows", "evaluate_lazily", "exact_triangle", "gather", "is_dask", "is_sliced", "load_rows", "max_columns",
+    "measure", "predict_lazily", "reduce_rows", "tall_qr", "weigh_classes",
 ]  # fmt: skip

@@ -29,6 +29,9 @@ MAX_WHOLE_ROWS = 20_000  # rows that may be a problem in memory by themselves; o
 MIN_ROWS_TO_COMPRESS = 512  # distinct rows: below, the dense matrix is as fast
 MAX_RANK_SHARE = 0.4  # of the centres: above, the matrix is as small
 MAX_PASS_MULTIPLICATIONS = 1.7e12  # that a pass takes: about a minute on two cores
+# Multiplications of a pass, and of a search for pivots, for each second that is left of a time limit
+_PASS_RATE, _PIVOT_RATE = 2e9, 3e8
+_DENSE_SECONDS = 4e-7  # that have to be left for each entry of a dense design matrix: an eighth computes it
 _DENSE_BYTES = 2.5 * 8  # that an entry of the design matrix takes while it is made and searched
 _FACTOR_BYTES = 3 * 8  # the same of a factor of the kernel
 _PASS_MEMORY_SHARE = 0.15  # of the memory limit, for blocks on all threads
@@ -41,30 +44,34 @@ Columns = Callable[[Array], Array]  # of rows X (b, d): A (b, c), in the library
 
 
 def reduce_rows(
-    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None
-) -> tuple[np.ndarray | None, DesignRows]:
+    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None,
+    seconds: float = np.inf,
+) -> tuple[np.ndarray | None, DesignRows]:  # fmt: skip
     """Return a bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
 
-    Where the dictionary is too long for that, the rows are those of an even draw of its atoms, which come first; None
-    for all of them. Atoms ``keep`` and those that stand on no row are in every draw.
+    Where the dictionary is too long for that, or for a share of the ``seconds`` that are left, the rows are those of an
+    even draw of its atoms, which come first; None for all of them. Atoms ``keep`` and those that stand on
+    no row are in every draw.
     """
-    found = by_pivots(basis, samples, memory)
+    found = by_pivots(basis, samples, memory, seconds)
     if found is not None:
         return None, found
     N, M = samples.n_rows, basis.n_atoms
     if not np.any(basis.rows >= 0) and M + samples.n_targets < N:  # a fixed dictionary is short
         return None, by_columns(basis, samples, memory)
-    if N <= MAX_WHOLE_ROWS and _DENSE_BYTES * N * M <= memory:
+    affordable = _DENSE_BYTES * N * M <= memory and _DENSE_SECONDS * N * M <= seconds
+    if N <= MAX_WHOLE_ROWS and affordable:
         return None, dense_rows(basis, samples, memory)
-    most = max_columns(N, memory)
+    most = max_columns(N, memory, seconds)
     atoms = None if M <= most else draw_atoms(basis, most, keep)
     return atoms, by_columns(basis if atoms is None else basis.take(atoms), samples, memory)
 
 
-def max_columns(n_rows: int, memory: float) -> int:
+def max_columns(n_rows: int, memory: float, seconds: float = np.inf) -> int:
     """Return the most columns that so many rows are reduced to in one pass, in memory and time."""
+    work = min(MAX_PASS_MULTIPLICATIONS, _PASS_RATE * max(seconds, 0.0))
     held = n_threads() + 4  # matrices of that size at once
-    return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(MAX_PASS_MULTIPLICATIONS / n_rows)))
+    return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(work / n_rows)))
 
 
 def draw_atoms(basis: Basis, most: int, keep: np.ndarray | None = None) -> np.ndarray:
@@ -96,7 +103,9 @@ def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
     return design
 
 
-def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows | None:
+def by_pivots(
+    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, seconds: float = np.inf
+) -> DesignRows | None:
     """All rows in the coordinates that a kernel has at a few pivots; None where its rank is not low."""
     part = kernel_on_training_rows(basis)
     if not isinstance(basis, Concat) or part is None or part.centres is None or part.n_atoms < MIN_ROWS_TO_COMPRESS:
@@ -105,7 +114,8 @@ def by_pivots(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) ->
     p = basis.n_atoms - m
     if p > 0.1 * m:
         return None
-    most = min(MAX_RANK_SHARE * m, max_columns(N, memory) - p, memory / (_FACTOR_BYTES * m))
+    most = min(MAX_RANK_SHARE * m, max_columns(N, memory, seconds) - p, memory / (_FACTOR_BYTES * m))
+    most = min(most, np.sqrt(_PIVOT_RATE * max(seconds, 0.0) / m))
     factored = partial_cholesky(part.kernel, part.centres, TOLERANCE, int(most), p, p) if most >= 1.0 else None
     if factored is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, content_ranks, even_draw, input_columns, is_inputs, kernels_of
-from relvec.design import DenseDesign, DesignRows, centre_columns
+from relvec.design import DenseDesign, DesignRows, centre_columns, max_columns
 from relvec.estimators.assemble import linear_predictor, tabulate_history
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.pipeline import Found, MachineSearch
@@ -179,7 +179,10 @@ class GaussianSearch(MachineSearch):
 
     def run(self, dictionary: Basis, starts: list | None = None) -> Found:
         with stage("kernel"):
-            atoms, rows = self.source.rows(dictionary, self.memory, self.atoms_of(starts, dictionary.n_atoms))
+            needed, clock = self.atoms_of(starts, dictionary.n_atoms), self.options.clock
+            atoms, rows = self.source.rows(dictionary, self.memory, needed, clock.left())
+        if atoms is not None and clock.left() < np.inf and len(atoms) < max_columns(self.source.n_rows, self.memory):
+            clock.cut.append(f"functions beyond {len(atoms)}")
         part, starts = self.begin(dictionary, starts, atoms)
         if self.options.fit_intercept and is_inputs(part):
             rows = centred(rows, part.n_atoms - 1)
@@ -239,6 +242,8 @@ class GaussianSearch(MachineSearch):
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))
             if compressed:
                 result = polish(problem, result, *self._exact(problem, part, result.state.active, output))
+        if result.status is Status.CONVERGED and self.options.clock.cut:
+            result = replace(result, status=Status.TIME_LIMIT)
         if result.status is Status.CONVERGED and is_evidence_lost_in_rounding(result.state, problem):
             result = replace(result, status=Status.STALLED)
         return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)

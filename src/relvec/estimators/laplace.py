@@ -37,6 +37,7 @@ from relvec.solvers import Result
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
 
+_SEARCH_SHARE = 0.6  # of the time that is left, where weights by all rows follow a search on a draw
 MODEL_BYTES_PER_ROW = 3200  # in the models of a search: eight arrays of fifty columns
 
 
@@ -152,7 +153,7 @@ class LaplaceSearch(MachineSearch):
                 price=options.price_among(basis.n_atoms),
                 bias=basis.n_atoms - 1 if options.fit_intercept else -1,
                 rng=np.random.default_rng(seed),
-                clock=options.clock,
+                clock=options.clock if source.all_samples is None else options.clock.part(_SEARCH_SHARE),
             )
             problems.append(problem)
         memory = merged.memory_left(options, basis, 3 * source.n_targets + 8, MODEL_BYTES_PER_ROW)
@@ -221,7 +222,8 @@ class LaplaceSearch(MachineSearch):
     def _refit(self, fits: list[LaplaceFit], part: Basis, samples: Samples) -> list[LaplaceFit]:
         """Return the fits to a draw with precisions, weights and evidence of all rows."""
         K = self.likelihood.n_outputs
-        return [replace_posterior(fit, refit(fit, part, samples, output, K)) for output, fit in enumerate(fits)]
+        clock = self.options.clock
+        return [replace_posterior(fit, refit(fit, part, samples, output, K, clock)) for output, fit in enumerate(fits)]
 
     def renumber(self, model: tuple, to: np.ndarray, n_atoms: int, n_new: int) -> tuple:
         return model[0] // n_atoms * n_new + to[model[0] % n_atoms], model[1]

@@ -28,6 +28,7 @@ from relvec.inference.laplace import (
 from relvec.inference.laplace_posterior import LaplacePosterior, latent
 from relvec.inference.likelihoods import Likelihood
 from relvec.runtime.arrays import Array, to_host
+from relvec.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from relvec.estimators.laplace import LaplaceFit
@@ -36,7 +37,7 @@ MAX_ROUNDS = 8  # of re-estimated precisions
 MIN_GAIN_NATS = 0.01  # of the evidence, that another round has to bring
 
 
-def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int) -> LaplacePosterior:
+def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int, clock: Clock) -> LaplacePosterior:
     """Return the posterior of the functions of a fit given all rows, with precisions at a fixed point, T01 eq. (16).
 
     Parameters
@@ -44,6 +45,7 @@ def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int) 
     fit : the model of output ``output`` (of K functions) that was found on a draw of the rows.
     basis : the dictionary of its atoms.
     samples : all rows.
+    clock : no further round of precisions begins where it is up.
     """
     problem, p = fit.problem, fit.result.state.posterior
     functions, atoms = fit.pairs
@@ -58,7 +60,7 @@ def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int) 
         found = _posterior(ModeSamples(samples, model(weighting)), functions, alpha, mean)
         gain = np.inf if best is None else found.log_evidence - best.log_evidence
         best = found if best is None or gain > 0.0 else best
-        if gain < MIN_GAIN_NATS or not len(alpha):
+        if gain < MIN_GAIN_NATS or not len(alpha) or clock.left() <= 0.0:
             break
         gamma, squares = (_of_units(values, problem.per_unit) for values in (found.gamma, found.mean**2))
         alpha = (gamma + 2.0 * problem.prior.a) / np.maximum(squares + 2.0 * b, np.finfo(float).tiny)

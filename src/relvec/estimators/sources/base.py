@@ -104,7 +104,9 @@ class Source(ABC):
         """Return the same rows with targets divided by units (q,)."""
 
     @abstractmethod
-    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, DesignRows]:
+    def rows(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+    ) -> tuple[Part, DesignRows]:
         """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows."""
 
     @abstractmethod

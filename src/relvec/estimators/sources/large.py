@@ -120,8 +120,10 @@ class LargeSource(Source):
         other.units = units
         return other
 
-    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, design.DesignRows]:
-        atoms, rows = design.reduce_rows(dictionary, self.sums_over, memory, keep)
+    def rows(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+    ) -> tuple[Part, design.DesignRows]:
+        atoms, rows = design.reduce_rows(dictionary, self.sums_over, memory, keep, seconds)
         return atoms, replace(rows, targets=rows.targets / self.units,
                               target_norm2_outside=rows.target_norm2_outside / self.units**2)  # fmt: skip
 

@@ -113,8 +113,10 @@ class MemorySource(Source):
     def samples(self) -> design.LocalSamples:
         return design.LocalSamples(self.X, self.targets, self.weights)
 
-    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, design.DesignRows]:
-        return design.reduce_rows(dictionary, self.samples, memory, keep)
+    def rows(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+    ) -> tuple[Part, design.DesignRows]:
+        return design.reduce_rows(dictionary, self.samples, memory, keep, seconds)
 
     def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         return design.exact_triangle(self.samples, dictionary.take(active), scale[active], output)
@@ -187,7 +189,9 @@ class SparseSource(Source):
     def take(self, rows: np.ndarray) -> np.ndarray:
         return np.zeros((0, self.n_features))
 
-    def rows(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, design.DesignRows]:
+    def rows(
+        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+    ) -> tuple[Part, design.DesignRows]:
         targets = self.targets * np.sqrt(self.weights)[:, None]
         return None, design.DesignRows(self._of(dictionary), targets, np.zeros(self.n_targets))
 
