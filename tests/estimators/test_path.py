@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import minimize
+from sklearn.model_selection import KFold
 
 import oracle
 from relvec import RVC, RVR, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
@@ -130,3 +131,17 @@ def test_the_command_line_bounds_the_number_of_functions(tmp_path, capsys):
     model = load(out)[-1]
     assert model.max_functions == 2 and sum(name != "bias" for name in model.atoms_) <= 2
     capsys.readouterr()
+
+
+def test_processes_of_as_many_vectors_stand_beside_a_path():
+    path = relevance_path(X, Y, RVR(width=3.0), max_functions=5, n_folds=2, beside_process=True)
+    assert path.process_sizes.tolist() == [2, 5]
+    densities = [
+        GPRegressor(max_vectors=5).fit(X[train], Y[train]).log_predictive_density(X[test], Y[test])
+        for train, test in KFold(2, shuffle=True, random_state=0).split(Y)
+    ]
+    assert path.process_log_density[1] == pytest.approx(np.mean(np.concatenate(densities)))
+    display = RelevancePathDisplay.from_path(path, ax=new_figure().subplots())
+    assert [len(line.get_xdata()) for line in display.density_ax_.get_lines()] == [5, 2, 1]
+    with pytest.raises(ValueError, match="n_folds=2 or more"):
+        relevance_path(X, Y, n_folds=0, beside_process=True)

@@ -14,12 +14,14 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing, check_consistent_length
 
 from relvec.basis import atom_keys
+from relvec.estimators.gp import GPRegressor
 from relvec.estimators.machine import Machine, MachineClassifier
 from relvec.estimators.rvm import RelevanceVectorClassifier, RelevanceVectorRegressor
 from relvec.runtime.arrays import RowsLike, TargetsLike, refuse_masked
 from relvec.solvers import Sequential, as_solver
 
 MAX_PATH_FUNCTIONS = 50  # of a path whose length is not given: longer ones take minutes, and are hard to read
+PROCESS_SIZES = (2, 5, 10, 20, 50, 100, 200)  # vectors of the processes beside a path, up to its length
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,8 @@ class RelevancePath:
     log_density : (K,) mean log predictive density, for classes the log probability, at rows that took no part, in
         folds; nan where there were none.
     models : the K fitted estimators. ``models[k - 1]`` is the best found with up to k functions.
+    process_sizes, process_log_density : (P,) vectors of processes beside the path, and their densities at the same
+        rows; empty where none were asked for.
 
     Examples
     --------
@@ -48,6 +52,8 @@ class RelevancePath:
     log_evidence: np.ndarray
     log_density: np.ndarray
     models: list
+    process_sizes: np.ndarray
+    process_log_density: np.ndarray
 
     @property
     def functions(self) -> list[list[str]]:
@@ -75,7 +81,7 @@ class RelevancePath:
 
 def relevance_path(
     X: RowsLike, y: TargetsLike, estimator: Machine | None = None, *, max_functions: int | None = None,
-    n_folds: int = 5, sample_weight: ArrayLike | None = None,
+    n_folds: int = 5, sample_weight: ArrayLike | None = None, beside_process: bool = False,
 ) -> RelevancePath:  # fmt: skip
     """Return the best model with at most k functions for every k.
 
@@ -100,6 +106,8 @@ def relevance_path(
     n_folds : int, default 5
         Folds for the densities, each with a path of its own, widths included; 0 for none.
     sample_weight : array-like (n_samples,), optional
+    beside_process : bool, default False
+        Whether `GPRegressor` of 2, 5, 10, ... vectors is fitted in the same folds; of numbers only.
 
     Returns
     -------
@@ -121,6 +129,8 @@ def relevance_path(
         raise ValueError(f"a relevance path needs a relevance vector machine or a linear model, of classes or under "
                          f"Gaussian noise, got {plain!r}")  # fmt: skip
     classes = isinstance(plain, MachineClassifier)
+    if beside_process and (classes or not n_folds):
+        raise ValueError("beside_process compares densities of numbers: give no classes, and n_folds=2 or more")
     if np.ndim(y) != 1:
         raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
@@ -134,8 +144,10 @@ def relevance_path(
         warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way
         models = (_eliminate if classes else _models)(plain, X, y, weights, max_functions)
         density = _densities(plain, X, y, weights, len(models), n_folds)
+        sizes = [m for m in PROCESS_SIZES if m <= len(models)] if beside_process else []
+        beside = _densities_of_processes(X, y, weights, sizes, n_folds)
     evidence = np.array([np.sum(model.log_marginal_likelihood_) for model in models])
-    return RelevancePath(np.arange(1, len(models) + 1), evidence, density, models)
+    return RelevancePath(np.arange(1, len(models) + 1), evidence, density, models, np.array(sizes, dtype=int), beside)
 
 
 def _models(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, most: int | None) -> list[Machine]:
@@ -206,7 +218,7 @@ def _rank_functions(model: Machine, numbers: dict) -> list[int]:
     return [numbers[keys[i]] for i in np.argsort(-size, kind="stable") if names[i] != "bias"]
 
 
-def _log_densities(model: Machine, X: ArrayLike, y: np.ndarray) -> np.ndarray:
+def _log_densities(model: Machine | GPRegressor, X: ArrayLike, y: np.ndarray) -> np.ndarray:
     """Log density of targets, or log probability of classes, (n,)."""
     if not isinstance(model, MachineClassifier):
         return model.log_predictive_density(X, y)
@@ -217,14 +229,32 @@ def _better(*models: Machine) -> Machine:
     return max(models, key=lambda model: np.sum(model.log_marginal_likelihood_))
 
 
+Makers = Callable[[RowsLike, np.ndarray, np.ndarray], list]  # of models of some rows, targets and weights
+
+
 def _densities(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
     """Return the mean log density (K,) of rows in folds that took no part, under the models of each size."""
-    if not n_folds:
-        return np.full(most, np.nan)
-    total, classes = np.zeros(most), isinstance(plain, MachineClassifier)
-    folds = (StratifiedKFold if classes else KFold)(n_folds, shuffle=True, random_state=0)
-    for train, test in folds.split(y, y):
-        part: Callable[[np.ndarray], ArrayLike] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
-        models = (_eliminate if classes else _models)(plain, part(train), y[train], weights[train], most)
-        total += [weights[test] @ _log_densities(model, part(test), y[test]) for model in models]
+    classes = isinstance(plain, MachineClassifier)
+    find = _eliminate if classes else _models
+    make: Makers = lambda X, y, weights: find(plain, X, y, weights, most)  # noqa: E731
+    return _in_folds(make, X, y, weights, most, n_folds, StratifiedKFold if classes else KFold)
+
+
+def _densities_of_processes(
+    X: ArrayLike, y: np.ndarray, weights: np.ndarray, sizes: list[int], n_folds: int
+) -> np.ndarray:
+    """Return the same (P,) under processes with as many vectors."""
+    make: Makers = lambda X, y, weights: [GPRegressor(max_vectors=m).fit(X, y, weights) for m in sizes]  # noqa: E731
+    return _in_folds(make, X, y, weights, len(sizes), n_folds, KFold)
+
+
+def _in_folds(
+    make: Makers, X: ArrayLike, y: np.ndarray, weights: np.ndarray, n_models: int, n_folds: int, kind: type
+) -> np.ndarray:
+    if not n_folds or not n_models:
+        return np.full(n_models, np.nan)
+    total = np.zeros(n_models)
+    for train, test in kind(n_folds, shuffle=True, random_state=0).split(y, y):
+        models = make(_safe_indexing(X, train), y[train], weights[train])
+        total += [weights[test] @ _log_densities(model, _safe_indexing(X, test), y[test]) for model in models]
     return total / weights.sum()

@@ -233,11 +233,16 @@ class RelevancePathDisplay:
     Attributes
     ----------
     sizes, log_evidence, log_density : (K,) as in `relvec.estimators.path.RelevancePath`.
+    process_sizes, process_log_density : (P,) likewise, of processes with as many vectors.
     ax_, density_ax_, figure_ : where it was drawn last; `density_ax_` is None without densities.
     """
 
-    def __init__(self, sizes: np.ndarray, log_evidence: np.ndarray, log_density: np.ndarray) -> None:
+    def __init__(
+        self, sizes: np.ndarray, log_evidence: np.ndarray, log_density: np.ndarray, process_sizes: np.ndarray,
+        process_log_density: np.ndarray,
+    ) -> None:  # fmt: skip
         self.sizes, self.log_evidence, self.log_density = sizes, log_evidence, log_density
+        self.process_sizes, self.process_log_density = process_sizes, process_log_density
 
     @classmethod
     def from_path(cls, path: RelevancePath, *, ax: Axes | None = None) -> RelevancePathDisplay:
@@ -261,7 +266,9 @@ class RelevancePathDisplay:
         >>> display.density_ax_ is None
         True
         """
-        return cls(path.sizes, path.log_evidence, path.log_density).plot(ax)
+        return cls(path.sizes, path.log_evidence, path.log_density, path.process_sizes, path.process_log_density).plot(
+            ax
+        )
 
     def plot(self, ax: Axes | None = None) -> RelevancePathDisplay:
         """Draw into `ax`, or into new axes."""
@@ -275,6 +282,9 @@ class RelevancePathDisplay:
             twin = self.density_ax_ = ax.twinx()
             lines += twin.plot(self.sizes, self.log_density, "s-", color=VECTOR, ms=4, lw=1.4,
                                label="log density at rows that took no part")  # fmt: skip
+            if len(self.process_sizes):
+                lines += twin.plot(self.process_sizes, self.process_log_density, "^--", color="0.45", ms=4, lw=1.2,
+                                   label="the same of a process with as many vectors")  # fmt: skip
             best = int(np.nanargmax(self.log_density))
             twin.plot(self.sizes[best], self.log_density[best], "o", ms=11, mfc="none", mec=VECTOR, mew=1.7)
             twin.set_ylabel("mean log density", color=VECTOR)
