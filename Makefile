@@ -14,7 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
-.PHONY: minimal oldest newest soak guards certificates latency coverage mutants workflows bounds sanitize compare
+.PHONY: minimal oldest newest soak guards certificates baselines limits latency coverage mutants workflows bounds sanitize compare
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -53,6 +53,15 @@ guards: $(VENV)/.stamp-test
 certificates: $(VENV)/.stamp-test
 	$(BIN)/python tests/guards.py --only certificates 'certificates of hard rows' 'certificates of classes' \
 	  'certificates of counts' 'certificates of weighted rows' --count 1300 $(ARGS)
+
+# 1,000 fits of each estimator as it comes to awkward tables: none far behind a constant, a line or shares of classes.
+baselines: $(VENV)/.stamp-test
+	$(BIN)/python tests/guards.py --only $(foreach name,RVR GPRegressor SparseBayesianRegressor RVC GPClassifier \
+	  SparseBayesianClassifier,'baselines of $(name)') --count 1000 $(ARGS)
+
+# 200 random pairs of an estimator and a limit, of time and of memory each.
+limits: $(VENV)/.stamp-test
+	$(BIN)/python tests/guards.py --only 'limits of time' 'limits of memory' --count 200 $(ARGS)
 
 # Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test

@@ -1,9 +1,9 @@
 """The standing guards in one command: `python tests/guards.py --seconds 60` (a minute in CI, an hour at night).
 
-Mutated model files, mutated tables, hostile problems, fits held against baselines and certificates computed again take
-turns, each case within 20 s and 1 GB. The seed comes from the clock unless given and is printed, so that a failure can
-be seen again. Cases that once failed, `CORPUS`, run first. `--only problems --count 20000 --jobs 16` runs so many of a
-kind, in 16 processes.
+Mutated model files, mutated tables, hostile problems, fits held against baselines, certificates computed again and
+limits of time and memory take turns, each case within 20 s and 1 GB. The seed comes from the clock unless given and is
+printed, so that a failure can be seen again. Cases that once failed, `CORPUS`, run first. `--only problems --count
+20000 --jobs 16` runs so many of a kind, in 16 processes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ sys.path.insert(0, str(Path(__file__).parent / "torture"))
 import baselines
 import cases
 import certificates
+import limits
 
 import fuzz
 import fuzz_tables
 
 SECONDS, BYTES = 20.0, 10**9  # CPU time of a case, and memory of a process beyond what it begins with
 TURN = 20  # cases
+JUDGED_FITS, MOST_BEHIND = 200, 0.02  # fits from which on their share behind a baseline is judged, and that share
 # Kind, seed and number of cases that a guard found and that were mended.
 CORPUS = [
     ("certificates", 0, 22),  # an addition of 87 nats counted as none: its column was nearly collinear
@@ -110,6 +112,8 @@ GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each mak
     "certificates of weighted rows": lambda: (
         lambda seed, number: [certificates.check(f"weighted {('classes', 'counts')[number % 2]}", seed, number)]
     ),
+    "limits of time": lambda: limits.import_all() or (lambda seed, number: [limits.check_time(seed, number)]),
+    "limits of memory": lambda: limits.import_all() or (lambda seed, number: [limits.check_memory(seed, number)]),
 }
 made = functools.cache(lambda name: GUARDS[name]())
 
@@ -204,6 +208,11 @@ def main() -> int:
         collect(list(waiting))
     for name, counted in ends.items():
         print(f"{name}: {dict(counted)}")
+        if name.startswith("baselines") and counted.total() >= JUDGED_FITS:
+            behind = sum(number for end, number in counted.items() if end.startswith("behind")) / counted.total()
+            if behind > MOST_BEHIND:
+                failures.append(f"{name}: {behind:.1%} are behind by more than {baselines.BEHIND:g} nats a row")
+                print(failures[-1])
     print(f"seed {chosen.seed}, {time.monotonic() - begin:.0f} s in {chosen.jobs} processes, {len(failures)} failures")
     return bool(failures)
 
