@@ -32,6 +32,7 @@ from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import PerRow, RowsLike, TargetsLike
 from relvec.runtime.machine import memory_left
 
+PRIOR_COUNT = 0.5  # of an output without any
 MAX_COUNT = 1e15  # beyond, doubles soon skip some whole numbers
 
 
@@ -72,10 +73,10 @@ class RegressionRows(BaseModel):
         check_used(weights)
         labels = check_groups(groups, X.shape[0])
         targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
-        source = MemorySource(X, targets, weights, on_device, not options.precomputed, single, labels)
         if counts:
-            check_counts(are_counts(source.targets), some_counts(source))
-        return source
+            check_counts(are_counts(targets))
+            targets = with_prior_count(targets, weights)
+        return MemorySource(X, targets, weights, on_device, not options.precomputed, single, labels)
 
     def _validate_targets(self, X: RowsLike, y: TargetsLike, accept_sparse: Any = False) -> tuple[RowsLike, np.ndarray]:
         """X (n, d) and y (n,) or (n, q) as finite numbers."""
@@ -94,10 +95,11 @@ class RegressionRows(BaseModel):
         X, y = self._validate_targets(X, y, "csc")
         weights = self._check_weights(sample_weight, X)
         check_used(weights)
-        source = SparseSource(X, y.reshape(len(y), -1), weights, y.ndim == 1)
+        targets = y.reshape(len(y), -1)
         if counts:
-            check_counts(are_counts(y), some_counts(source))
-        return source
+            check_counts(are_counts(targets))
+            targets = with_prior_count(targets, weights)
+        return SparseSource(X, targets, weights, y.ndim == 1)
 
     def _disk_source(
         self,
@@ -135,11 +137,20 @@ class RegressionRows(BaseModel):
         return LargeSource(samples, options.memory, samples.single, statistics=samples.statistics)
 
 
-def check_counts(whole: bool, some: np.ndarray) -> None:
+def with_prior_count(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return counts (n, q), those of an output that are all 0 with half a count spread over the rows.
+
+    Jeffreys' prior over the rate, Gamma(1/2, 0), has this posterior mean; without a prior the log rate has no maximum.
+    """
+    none = ~(targets[weights > 0.0] > 0.0).any(axis=0)
+    return np.where(none, PRIOR_COUNT / weights.sum(), targets)
+
+
+def check_counts(whole: bool, some: np.ndarray | None = None) -> None:
     """Refuse targets that are no counts: not ``whole``, or not above 0 in ``some`` row of each output."""
     if not whole:
         raise ValueError(f"likelihood='poisson' needs counts: y must hold whole numbers from 0 to {MAX_COUNT:g}")
-    if not np.all(some):
+    if some is not None and not np.all(some):
         raise ValueError("all counts of y are 0, which tells of no rate: likelihood='poisson' needs a count above 0")
 
 
