@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
-    from relvec.inference.priors import GammaPrior
+    from relvec.inference.hyperpriors import GammaPrior
     from relvec.runtime.machine import show_versions
 
 _HOMES = {
-    "GammaPrior": "relvec.inference.priors",
+    "GammaPrior": "relvec.inference.hyperpriors",
     "GPClassifier": "relvec.estimators.gp",
     "GPRegressor": "relvec.estimators.gp",
     "RelevanceVectorClassifier": "relvec.estimators.rvm",

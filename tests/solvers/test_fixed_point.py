@@ -8,8 +8,8 @@ import pytest
 import oracle
 from problems import classes_of, dictionary, problem_of, quiet_fit, sinc_problem
 from relvec.design import DenseDesign
+from relvec.inference.hyperpriors import GammaPrior
 from relvec.inference.likelihoods import Categorical
-from relvec.inference.priors import GammaPrior
 from relvec.solvers import EM, MacKay, Problem, Sequential
 from relvec.solvers import fixed_point as _fixed_point
 from relvec.solvers.laplace import fixed_point as _laplace

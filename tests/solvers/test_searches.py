@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import oracle
 import searches
 from problems import assert_never_falls, columns_kept, single_move_gains
-from relvec.inference.priors import FLAT
+from relvec.inference.hyperpriors import FLAT
 
 RECORDED = json.loads(searches.FILE.read_text())
 

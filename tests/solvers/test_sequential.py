@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from problems import dictionary, problem_of
-from relvec.inference.priors import GammaPrior
+from relvec.inference.hyperpriors import GammaPrior
 from relvec.runtime.clock import NO_LIMIT
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.estimators.records import FittedProcess
-from relvec.inference.priors import GammaPrior
+from relvec.inference.hyperpriors import GammaPrior
 from relvec.solvers import EM, MacKay, Sequential, as_solver
 
 SECONDS = 20.0  # of CPU time: more for one of these small cases is a hang

@@ -14,7 +14,7 @@ from scipy import sparse
 
 import guards
 from relvec import RVC, RVR
-from relvec.inference.priors import GammaPrior
+from relvec.inference.hyperpriors import GammaPrior
 from relvec.solvers import MacKay
 
 GENERATED, BATCH = 200, 20

@@ -18,8 +18,8 @@ from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import TunedBasis
 from relvec.inference.evidence import Posterior
+from relvec.inference.hyperpriors import FLAT, GammaPrior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.priors import FLAT, GammaPrior
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage

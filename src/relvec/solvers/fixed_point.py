@@ -19,7 +19,7 @@ from relvec.inference.evidence import (
     merge_copies,
     optimal_alpha,
 )
-from relvec.inference.priors import FLAT, GammaPrior
+from relvec.inference.hyperpriors import FLAT, GammaPrior
 from relvec.solvers.loop import Problem, State, Status, at_noise_floor, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary

@@ -12,7 +12,7 @@ import numpy as np
 
 from relvec.design import Design
 from relvec.inference.evidence import Posterior
-from relvec.inference.priors import FLAT, GammaPrior
+from relvec.inference.hyperpriors import FLAT, GammaPrior
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.progress import is_watched, report, send_log_to_terminal
 

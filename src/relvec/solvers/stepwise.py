@@ -2,7 +2,8 @@
 
 The evidence of a model with a precision for each function does not tell how many sets of functions there were to choose
 from. With more candidates than rows some set passes through any target, and its evidence has no bound. A prior over
-sets, or a bound on their size, makes the search for a few functions among thousands a well-posed question.
+sets (`Stepwise.cost`), or a bound on their size, makes the search for a few functions among thousands a well-posed
+question.
 """
 
 from __future__ import annotations

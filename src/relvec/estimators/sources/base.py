@@ -14,7 +14,7 @@ from relvec.design import DesignRows, LaplaceDesign, Samples
 from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
-from relvec.inference.priors import GammaPrior
+from relvec.inference.hyperpriors import GammaPrior
 from relvec.runtime.arrays import hash_rows, to_host
 
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: its precisions would vanish beside those of the data

@@ -30,7 +30,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.inference.error_bars": ("ErrorBars", "Reach"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),
-        "relvec.inference.priors": ("GammaPrior",),
+        "relvec.inference.hyperpriors": ("GammaPrior",),
     },
     "relvec.kernels": {
         "relvec.kernels": (

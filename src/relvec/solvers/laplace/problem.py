@@ -16,11 +16,11 @@ import numpy as np
 from scipy.linalg import block_diag, lapack
 
 from relvec.design import LaplaceDesign
+from relvec.inference.hyperpriors import FLAT, GammaPrior
 from relvec.inference.laplace import NEWTON, laplace
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import MAX_LOG_RATE, Bernoulli, Likelihood, Poisson
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT
-from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.machine import n_threads
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode

@@ -1,4 +1,7 @@
-"""Gamma hyperpriors over the weight precisions and the noise precision (T01 eq. (5)-(6), (35)-(36))."""
+"""Gamma hyperpriors over the weight precisions and the noise precision (T01 eq. (5)-(6), (35)-(36)).
+
+The prior over sets of functions belongs to the search that uses it, `relvec.solvers.stepwise`.
+"""
 
 from __future__ import annotations
 
