@@ -50,7 +50,7 @@ from relvec import (
 )
 from relvec.export import model_file as persistence
 from relvec.export.model_file import ModelFileError, dumps, loads
-from relvec.export.model_file.classes import storable_classes
+from relvec.export.model_file.names import storable_classes
 from relvec.inference.predictive import Augmented
 
 FILES = Path(__file__).parents[1] / "files"

@@ -17,7 +17,7 @@ that JSON does not have is an object with one key, the name of its kind:
     {"type": name}, {"dtype": descr}, {"ufunc": name}
     {"object": {"class": name, "state": {field: value}}}
 
-Only classes of two fixed lists are ever created: those of relvec and of scikit-learn in `classes.py`. Files name them
+Only classes of two fixed lists are ever created: those of relvec and of scikit-learn in `names.py`. Files name them
 by public names that do not depend on the modules they are defined in.
 """
 
@@ -32,9 +32,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
 from relvec._version import __version__
-from relvec.export.model_file.classes import SKLEARN
 from relvec.export.model_file.coding import TreeReader, TreeWriter
 from relvec.export.model_file.layout import MAGIC_START, SCHEMA, ModelFileError, join_file, split_file
+from relvec.export.model_file.names import SKLEARN
 from relvec.runtime.files import write_atomically
 
 __all__ = ["SCHEMA", "SKLEARN", "ModelFileError", "dumps", "load", "loads", "save"]

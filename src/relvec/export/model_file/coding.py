@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from relvec.estimators.base import STORED, BaseModel
-from relvec.export.model_file.classes import PLAIN_TYPES, check_fitted, check_record, check_step, find_class, find_name
+from relvec.export.model_file.checks import check_fitted, check_record, check_step
 from relvec.export.model_file.layout import (
     MAX_KEYS,
     MAX_NESTING,
@@ -22,6 +22,7 @@ from relvec.export.model_file.layout import (
     describe_dtype,
     parse_dtype,
 )
+from relvec.export.model_file.names import PLAIN_TYPES, find_class, find_name
 
 REQUESTS = "_metadata_request"  # attribute of scikit-learn for the requests of set_fit_request and its like
 
