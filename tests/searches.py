@@ -193,7 +193,7 @@ def first_maximum(jitter, N=40, M=40, width=1.5, noise=0.1, seed=3, **options):
     design = DenseDesign(np.exp(-((x[:, None] - uneven(M, 0)) ** 2) / width**2))
     t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N) + jitter * rng.standard_normal(N)
     problem = problem_of(design, t, rng=np.random.default_rng(1), tol=1e-3, **options)
-    model, grown = gaussian_model.begin(problem, False), True
+    model, grown = gaussian_model.begin_gaussian(problem, False), True
     while grown:
         model = model.settle(1e-3)
         grown = model.grow(None, 1e-3)
@@ -223,7 +223,7 @@ def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, st
     weights = rng.uniform(0.5, 1.5, n) * (1.0 + jitter * rng.standard_normal(n))
     problem = LaplaceProblem(DenseDesign(np.column_stack([Phi, np.ones(n)])), t, weights, likelihood,
                              np.arange(n + 1)[::-1].copy(), share=share, bias=n, rng=rng, **options)  # fmt: skip
-    model = laplace_search.begin(problem, True)
+    model = laplace_search.begin_laplace(problem, True)
     for move in ("grow", "grow", "settle", "grow", "settle", "shrink", "exchange", "release", "settle"):
         moved = getattr(model, move)(*{"grow": (None, 1e-3), "release": ()}.get(move, (1e-3,)))
         model = moved or model

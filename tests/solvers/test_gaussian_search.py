@@ -372,9 +372,9 @@ def test_a_search_may_begin_with_the_bias_alone(bias):
     design, t = dictionary()
     problem = problem_of(design, t + design.columns([max(bias, 0)])[:, 0] * 20.0, bias=bias)
     Phi = design.columns(np.arange(40))
-    begun = gaussian_model.begin(problem, True)
+    begun = gaussian_model.begin_gaussian(problem, True)
     assert begun.active.tolist() == [bias] * (bias >= 0) and begun.core.beta == pytest.approx(10.0)
-    assert gaussian_model.begin(problem, False).size == 0
+    assert gaussian_model.begin_gaussian(problem, False).size == 0
     if bias >= 0:  # TF03 eq. (26)
         S, Q = oracle.S_Q(Phi, Phi[:, :0], problem.target, np.zeros(0), 10.0)
         np.testing.assert_allclose(begun.posterior.alpha, oracle.optimal_alpha(S, Q)[bias], rtol=1e-9)

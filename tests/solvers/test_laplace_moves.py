@@ -41,7 +41,7 @@ def test_how_a_search_begins_anew(monkeypatch):
     monkeypatch.setattr(search, "run_mackay", lambda model, work: ("MacKay", work))
     monkeypatch.setattr(search, "empty_model", lambda problem: "empty")
     monkeypatch.setattr(search, "anneal", lambda model, batch, work: ("anneal", batch, work))
-    monkeypatch.setattr(search, "drop_atoms", lambda model: "drop")
+    monkeypatch.setattr(search, "drop_units", lambda model: "drop")
     problem.budget.first, problem.budget.spent = 4.0, 5.0
     begun = [here._begin_anew(here.model, turn, 9.0) for turn in range(5)]
     assert begun == [("MacKay", 9.0), "empty", ("anneal", 1, 9.0), "drop", "drop"]
@@ -128,16 +128,16 @@ def test_models_that_a_search_begins_with():
     for share in (False, True):
         _, problem = in_search(Categorical(3), share=share)
         units = [2] if share else [2, 14, 26]
-        begun = search.begin(problem, True)
+        begun = search.begin_laplace(problem, True)
         assert set(begun.active) <= set(units) and len(begun.active)
         assert search._bias_units(problem).tolist() == units
-        assert len(search.begin(problem, False).active) == 0
+        assert len(search.begin_laplace(problem, False).active) == 0
         assert begun.model.problem.trusted == 0.7 and begun.problem is problem
     start = np.array([4, 6]), np.array([0.5, 2.0])
-    given = search.begin(replace(problem, share=False, start=start), True)
+    given = search.begin_laplace(replace(problem, share=False, start=start), True)
     assert given.active.tolist() == [4, 6] and given.model.alpha.tolist() == [0.5, 2.0]
     nothing = replace(problem, share=False, start=(start[0][:0], start[1][:0]))
-    assert set(search.begin(nothing, True).active) <= {2, 14, 26}
+    assert set(search.begin_laplace(nothing, True).active) <= {2, 14, 26}
 
 
 def test_sharper_precisions_are_kept_where_they_raise_the_objective():
@@ -350,15 +350,15 @@ def test_a_heated_model_grows_to_twice_its_size_and_ten_units_of_every_class(lik
 
 def test_a_restart_that_leads_to_its_rival_or_far_below_it_is_given_up():
     model, _ = classes_of(likelihood=Poisson(), M=60)
-    found, offers = moves.settle(model, True, np.inf, empty_model(model.problem))
+    found, offers = moves.climb_by_moves(model, True, np.inf, empty_model(model.problem))
     assert set(offers) == {"add", "delete", "exchange"} and max(offers.values()) <= model.problem.tol
-    assert moves.settle(found, True, np.inf, found) == (None, {})
+    assert moves.climb_by_moves(found, True, np.inf, found) == (None, {})
     high = replace(found, active=found.active + 1)
     for shortfall, given_up in ((1.4, False), (1.6, True)):
         object.__setattr__(high, "objective", found.objective + shortfall)
-        assert (moves.settle(found, True, np.inf, high)[0] is None) is given_up
-    assert moves.settle(found, False, np.inf, high)[0] is not None  # exchanges alone are dear
-    assert moves.settle(model, True, 0.0, empty_model(model.problem)) == (model, {})
+        assert (moves.climb_by_moves(found, True, np.inf, high)[0] is None) is given_up
+    assert moves.climb_by_moves(found, False, np.inf, high)[0] is not None  # exchanges alone are dear
+    assert moves.climb_by_moves(model, True, 0.0, empty_model(model.problem)) == (model, {})
 
 
 def test_units_left_out_at_random():
@@ -367,13 +367,13 @@ def test_units_left_out_at_random():
     columns = model.problem.design.columns(model.active % 12)
     gram, sizes = np.abs(columns.T @ columns), set()
     for _ in range(40):
-        fewer = moves.drop_atoms(model)
+        fewer = moves.drop_units(model)
         gone = np.flatnonzero(~np.isin(model.active, fewer.active))
         sizes.add(len(gone))
         assert any(set(np.argsort(-row)[: len(gone)]) == set(gone) for row in gram)
     assert sizes == {1, 2, 3}
     two, one = model.drop(np.arange(7) > 1), model.drop(np.arange(7) > 0)
-    assert len(moves.drop_atoms(two).active) == 1 and moves.drop_atoms(one) is one
+    assert len(moves.drop_units(two).active) == 1 and moves.drop_units(one) is one
 
 
 class TestPrecisions:

@@ -24,7 +24,7 @@ from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
-from relvec.solvers.gaussian.model import begin, model_of
+from relvec.solvers.gaussian.model import begin_gaussian, model_of
 from relvec.solvers.joint import solve_joint
 from relvec.solvers.loop import State
 
@@ -406,7 +406,7 @@ def _is_constant(problem: Problem) -> bool:
 def _constant(problem: Problem) -> Result:
     """Return the model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
     fixed = replace(problem, noise_variance=problem.noise_floor)
-    model = begin(fixed, bias_first=True)
+    model = begin_gaussian(fixed, bias_first=True)
     step = Step("start", problem.bias, 0.0, model.objective, model.size, problem.noise_floor)
     state = State(model.active, model.full_posterior, model.objective, largest_gain=0.0, done=True)
     return Result(state, Status.CONSTANT_TARGET, [step], 0)

@@ -11,7 +11,7 @@ import numpy as np
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.solvers.fixed_point import EM, MacKay
-from relvec.solvers.gaussian.model import GaussianModel, Precisions, begin, model_of
+from relvec.solvers.gaussian.model import GaussianModel, Precisions, begin_gaussian, model_of
 from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.gaussian.search import search
 from relvec.solvers.gaussian.textbook import textbook_step
@@ -133,7 +133,7 @@ def prepare(solver: SolverSpec) -> Solver:
     """What runs in the loop for a solver."""
     if not isinstance(solver, Sequential):
         return solver
-    return Search(solver, begin, textbook_step if solver.select != "batch" else None)
+    return Search(solver, begin_gaussian, textbook_step if solver.select != "batch" else None)
 
 
 def _with_posterior(result: Result) -> Result:

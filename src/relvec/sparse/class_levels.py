@@ -20,7 +20,7 @@ from relvec.inference.error_bars import FOLDS
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.search import ModelInSearch, begin
+from relvec.solvers.laplace.search import ModelInSearch, begin_laplace
 from relvec.sparse.held_out import has_turned
 
 PRIOR_ROWS = 1.0  # rows of the base rates that are spread over all rows
@@ -106,7 +106,7 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     gained the rows that are held out next to nothing (wine, image and four drawn classes). Where the clock is up
     nothing is added or deleted any more.
     """
-    tol, model = problem.tol, begin(replace(problem, price=price, start=start), False)
+    tol, model = problem.tol, begin_laplace(replace(problem, price=price, start=start), False)
     most = most_functions(problem)
     for _ in range(_MOST_STEPS):
         if problem.clock.left() <= 0.0:

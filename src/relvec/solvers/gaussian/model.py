@@ -211,7 +211,7 @@ def model_of(problem: Problem, start: Start) -> GaussianModel:
     return GaussianModel(problem, native.Frame(problem).model(start.active, start.alpha, start.beta))
 
 
-def begin(problem: Problem, bias_first: bool) -> GaussianModel:
+def begin_gaussian(problem: Problem, bias_first: bool) -> GaussianModel:
     """Return the model a search starts with: the one given, the bias alone (TF03 4.1), or none of the atoms."""
     if problem.prior.b > 0:
         raise ValueError(

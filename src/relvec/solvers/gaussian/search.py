@@ -15,7 +15,7 @@ from relvec.inference.evidence import gaussian
 from relvec.runtime.progress import is_watched, report
 from relvec.solvers import loop
 from relvec.solvers._native import engine
-from relvec.solvers.gaussian.model import Precisions, begin
+from relvec.solvers.gaussian.model import Precisions, begin_gaussian
 from relvec.solvers.loop import (
     Problem,
     Result,
@@ -86,7 +86,7 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
 
 def with_orthogonal_factors(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Search with all digits: Householder's factors of the columns themselves."""
-    result = iterate(Search(solver, begin), problem, max_iter, verbose)
+    result = iterate(Search(solver, begin_gaussian), problem, max_iter, verbose)
     if isinstance(result.state.posterior, Precisions):
         return replace(result, state=result.state.stepped(posterior=result.state.notes.model.full_posterior))
     return result
@@ -94,7 +94,7 @@ def with_orthogonal_factors(solver: Sequential, problem: Problem, max_iter: int,
 
 def _start(solver: Sequential, problem: Problem) -> Start:
     """The model given, the bias alone (TF03 4.1), or none of the atoms."""
-    model = begin(problem, solver.start == "bias") if solver.start == "bias" or problem.prior.b > 0 else None
+    model = begin_gaussian(problem, solver.start == "bias") if solver.start == "bias" or problem.prior.b > 0 else None
     if model is not None:
         return Start(model.active, model.core.precisions, model.core.beta)
     if problem.start is not None:

@@ -235,7 +235,7 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
     return None, most
 
 
-def settle(
+def climb_by_moves(
     model: LaplaceModel, exchanging: bool, work: float, rival: LaplaceModel
 ) -> tuple[LaplaceModel | None, dict[str, float]]:
     """Single additions, re-estimation, deletions and exchanges until none helps, and the gains they would have had.
@@ -310,7 +310,7 @@ def anneal(model: LaplaceModel, batch: int, work: float) -> LaplaceModel:
     return relax(LaplaceModel(problem, held.active, cool), 20)[0]
 
 
-def drop_atoms(model: LaplaceModel) -> LaplaceModel:
+def drop_units(model: LaplaceModel) -> LaplaceModel:
     """Remove a random unit with a few of its nearest, so that others may take their place."""
     rng, u = model.problem.rng, len(model.active)
     if u < 2:

@@ -15,7 +15,7 @@ import numpy as np
 
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.solvers.laplace import moves
-from relvec.solvers.laplace.moves import SETTINGS, anneal, drop_atoms, is_trusted, run_mackay, settle
+from relvec.solvers.laplace.moves import SETTINGS, anneal, climb_by_moves, drop_units, is_trusted, run_mackay
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
@@ -148,7 +148,7 @@ class ModelInSearch:
         if other is None:
             return None
         before = budget.crossings
-        other, offers = settle(other, exchanging, work, model)
+        other, offers = climb_by_moves(other, exchanging, work, model)
         cut = set(offers) if budget.crossings > before else set()
         return None if other is None else keep(other, self.problem, offers, cut)
 
@@ -158,7 +158,7 @@ class ModelInSearch:
         if turn == 1:
             from_nothing_is_dear = work - self.problem.budget.spent < self.problem.budget.first
             return None if from_nothing_is_dear else empty_model(model.problem)
-        return anneal(model, 1, work) if turn == 2 else drop_atoms(model)
+        return anneal(model, 1, work) if turn == 2 else drop_units(model)
 
     def exchange_pairs(self, batch: int | None, deadline: float) -> None:
         """None: restarts of classes and counts exchange atoms themselves."""
@@ -206,7 +206,7 @@ class ModelInSearch:
         return None
 
 
-def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
+def begin_laplace(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
     """Return the empty model, the bias, or the model given."""
     model = empty_model(replace(problem, trusted=max(problem.trusted, SETTINGS.held_trust)))
     if problem.start is not None and len(problem.start[0]):

@@ -12,7 +12,7 @@ from relvec.solvers.gaussian.textbook import TextbookModel, take_step
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.scan import Scan, scan
-from relvec.solvers.laplace.search import ModelInSearch, begin
+from relvec.solvers.laplace.search import ModelInSearch, begin_laplace
 from relvec.solvers.loop import Result, iterate
 from relvec.solvers.sequential import Search, Sequential
 
@@ -43,13 +43,13 @@ def laplace_solver(solver, problem: LaplaceProblem) -> Search | LaplaceFixedPoin
     if solver.stop == "tf03":
         solver = replace(solver, exchange=False, restarts=0)
     if solver.select == "batch":
-        return Search(solver, begin)
+        return Search(solver, begin_laplace)
     if problem.share:
         raise ValueError(
             f"select={solver.select!r} is TF03's search, in which every weight has its own precision: leave "
             "share_alpha at False, or select at 'batch'"
         )
-    return Search(replace(solver, batch=1), begin, partial(take_step, LaplaceView))
+    return Search(replace(solver, batch=1), begin_laplace, partial(take_step, LaplaceView))
 
 
 class LaplaceView(TextbookModel):
