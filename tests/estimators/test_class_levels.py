@@ -14,7 +14,7 @@ from relvec.sparse.class_levels import (
     calibrate_slope,
     choose_class_level,
     make_class_problem,
-    mix,
+    mix_latents,
 )
 from relvec.sparse.classes import fit_sparse_classes
 
@@ -77,7 +77,7 @@ def test_one_row_of_the_base_rates_is_spread_over_all_rows():
 def test_a_sum_of_independent_functions_adds_variances_times_squared_shares():
     rng = np.random.default_rng(3)
     parts = [Latents(rng.normal(size=(4, 2)), rng.normal(size=(4, 2, 2))) for _ in range(2)]
-    whole = mix(parts, np.array([0.3, 0.7]))
+    whole = mix_latents(parts, np.array([0.3, 0.7]))
     np.testing.assert_allclose(whole.mean, 0.3 * parts[0].mean + 0.7 * parts[1].mean)
     np.testing.assert_allclose(whole.covariance, 0.09 * parts[0].covariance + 0.49 * parts[1].covariance)
 

@@ -13,7 +13,7 @@ from relvec.inference.tails import fit_tail, log_density
 from relvec.kernels import Gaussian
 from relvec.runtime.clock import Clock
 from relvec.solvers.price import PRICES_NATS, Ladder, score
-from relvec.solvers.stepwise import addition_gains, count, weakest
+from relvec.solvers.stepwise import addition_gains, count_functions, weakest
 from relvec.sparse.dictionary import build, learn_widths
 from relvec.sparse.fit import SparseFit, fit_sparse
 from relvec.sparse.held_out import MAX_SHARE, group_rows, make_folds, make_problem
@@ -148,7 +148,7 @@ def ladder() -> list:
 
 def test_no_deletion_pays(ladder):
     for price, model in ladder:
-        if count(model):
+        if count_functions(model):
             assert weakest(model)[1] > price - 0.2
 
 
@@ -158,7 +158,7 @@ def test_no_addition_pays(ladder):
 
 
 def test_a_higher_price_buys_fewer(ladder):
-    sizes = [count(model) for _, model in ladder]
+    sizes = [count_functions(model) for _, model in ladder]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
 

@@ -13,7 +13,7 @@ from relvec.inference.evidence import gain_delete
 from relvec.solvers.gaussian.model import GaussianModel as Model
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.loop import Problem, Start
-from relvec.solvers.stepwise import add_constant, count
+from relvec.solvers.stepwise import add_constant, count_functions
 
 # From above what a further one of thousands of functions costs under the prior over sizes to next to nothing
 PRICES_NATS = (8.0, 6.0, 4.5, 3.4, 2.5, 1.9, 1.4, 1.0, 0.6, 0.3, 0.02)
@@ -57,12 +57,12 @@ class Ladder:
     @property
     def is_full(self) -> bool:
         """Whether as many functions as may be tried are in the model."""
-        return count(self.model) >= self._reach
+        return count_functions(self.model) >= self._reach
 
 
 def score(model: Model, price: float) -> float:
     """Log evidence less a price for every function but the constant."""
-    return model.objective - price * count(model)
+    return model.objective - price * count_functions(model)
 
 
 def continue_from(problem: Problem, start: Start, price: float, most: int) -> Model:
@@ -82,7 +82,7 @@ def _empty(problem: Problem) -> Model:
 
 
 def _grow(model: Model, price: float, most: int) -> Model:
-    while count(model) < most and model.problem.clock.left() > 0.0:
+    while count_functions(model) < most and model.problem.clock.left() > 0.0:
         grown = model.core.grow(1 if model.size < _SINGLE_ATOMS else 2, price)
         if grown is None:
             break
@@ -92,7 +92,7 @@ def _grow(model: Model, price: float, most: int) -> Model:
 
 def _prune(model: Model, price: float, most: int) -> Model:
     """Without the functions that are worth less than a price, and as many more as there are too many."""
-    while (k := count(model)) > 0:
+    while (k := count_functions(model)) > 0:
         p = model.full_posterior
         loss = -gain_delete(p.alpha, p.gamma, p.mean, p.variance)
         loss[model.active == model.problem.bias] = np.inf

@@ -115,7 +115,7 @@ class Stepwise:
 
     def score(self, model: Model) -> float:
         """Log evidence plus log prior of the set, but for a constant; -inf for models that are too large."""
-        k, M = count(model), n_candidates(model.problem)
+        k, M = count_functions(model), n_candidates(model.problem)
         if k > self.max_size(model.problem):
             return -math.inf
         return model.objective - (k * self.price if self.support_prior == "flat" else _total_cost(k, M))
@@ -126,7 +126,7 @@ class Stepwise:
         return rows if self.max_functions is None else self.max_functions
 
     def _delete(self, model: Model, tol: float) -> Model | None:
-        k = count(model)
+        k = count_functions(model)
         if not k:
             return None
         i, loss = weakest(model)
@@ -134,14 +134,14 @@ class Stepwise:
         return without(model, i) if loss < refund + SETTINGS.max_deletion_loss_nats else None
 
     def _add(self, model: Model, tol: float) -> Model | None:
-        k = count(model)
+        k = count_functions(model)
         if k >= self.max_size(model.problem):
             return None
         return extend(model, max(tol, self.cost(k, n_candidates(model.problem))))
 
     def _look_ahead(self, model: Model, tol: float) -> Model | None:
         """More functions than pay enter, then the weakest leave again: another set of the same size may be left."""
-        k, s = count(model), SETTINGS
+        k, s = count_functions(model), SETTINGS
         ahead = int(np.clip(s.ahead_share * k, s.min_ahead, s.max_ahead))
         large = model
         for _ in range(min(ahead, int(model.problem.n_samples) - 2 - k)):
@@ -153,7 +153,7 @@ class Stepwise:
 
     def largest_gain(self, model: Model) -> float:
         """Return the certificate: the most that a single move still gains in evidence plus prior."""
-        p, k, M = model.full_posterior, count(model), n_candidates(model.problem)
+        p, k, M = model.full_posterior, count_functions(model), n_candidates(model.problem)
         left = [0.0]
         if k < self.max_size(model.problem):
             left.append(float(addition_gains(model)[0].max()) - self.cost(k, M))
@@ -189,7 +189,7 @@ def _state(model: Model, action: str) -> State:
     return State(model.active, model.full_posterior, model.objective, action, model.atom, notes=model)
 
 
-def count(model: Model) -> int:
+def count_functions(model: Model) -> int:
     """Return the number of functions, the constant not counted."""
     return int(np.count_nonzero(model.active != model.problem.bias))
 
@@ -276,14 +276,14 @@ def exchange_functions(model: Model, tol: float) -> Model | None:
 def eliminate(model: Model, size: int) -> Iterator[Model]:
     """Return the model, then smaller and smaller ones without their weakest function, down to a size."""
     yield model
-    while count(model) > size:
+    while count_functions(model) > size:
         model = without(model, weakest(model)[0])
         yield model
 
 
 def truncate(model: Model, size: int) -> Iterator[Model]:
     """Models of the functions of largest gain, weight and precision, as many as ``size``, each settled."""
-    if count(model) <= size:
+    if count_functions(model) <= size:
         return
     p, constant = model.full_posterior, model.active == model.problem.bias
     loss = -gain_delete(p.alpha, p.gamma, p.mean, p.variance)

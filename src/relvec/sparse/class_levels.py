@@ -53,7 +53,7 @@ class Latents:
         return log_softmax(slope * np.maximum(logs, np.log(np.finfo(float).tiny)), axis=1)
 
 
-def mix(parts: list[Latents], shares: np.ndarray) -> Latents:
+def mix_latents(parts: list[Latents], shares: np.ndarray) -> Latents:
     """Return the sum of latent functions times their shares; the parts are taken to be independent."""
     return Latents(
         sum((share * part.mean for share, part in zip(shares, parts)), np.zeros(1)),
@@ -107,11 +107,11 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     nothing is added or deleted any more.
     """
     tol, model = problem.tol, begin_laplace(replace(problem, price=price, start=start), False)
-    most = most_functions(problem)
+    most = most_class_functions(problem)
     for _ in range(_MOST_STEPS):
         if problem.clock.left() <= 0.0:
             break
-        better = model.grow(None, tol) if count(problem, model.active) < most else None
+        better = model.grow(None, tol) if count_class_functions(problem, model.active) < most else None
         if better is None:
             model = model.settle(tol)
             better = model.shrink(tol)
@@ -121,7 +121,7 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     return model
 
 
-def most_functions(problem: LaplaceProblem) -> int:
+def most_class_functions(problem: LaplaceProblem) -> int:
     """Return how many functions a model may have: the steps of Newton's method take the cube of the weights."""
     return min(MOST_FUNCTIONS, MOST_WEIGHTS // problem.K)
 
@@ -131,7 +131,7 @@ def units_of(problem: LaplaceProblem, model: ModelInSearch) -> Units:
     return model.active, model.posterior.alpha[:: problem.per_unit]
 
 
-def count(problem: LaplaceProblem, active: np.ndarray) -> int:
+def count_class_functions(problem: LaplaceProblem, active: np.ndarray) -> int:
     """Return the number of functions among some units, the constant not counted."""
     return int(np.count_nonzero(active != problem.bias))
 
@@ -188,7 +188,7 @@ class ClassFolds:
         parts = [latents_of(p, model, Phi[own]) for p, model, own in zip(problems, models, self.parts)]
         latents = Latents(*(np.concatenate(a) for a in zip(*((part.mean, part.covariance) for part in parts))))
         losses = np.bincount(self.rows.labels, log_losses(latents.log_probabilities(), self.rows))
-        size = float(np.mean([count(p, model.active) for p, model in zip(problems, models)]))
+        size = float(np.mean([count_class_functions(p, model.active) for p, model in zip(problems, models)]))
         return ClassLevel(price, size, latents, losses, float(losses.sum() / self.rows.weight.sum()))
 
 

@@ -33,9 +33,9 @@ from relvec.sparse.class_levels import (
     ClassLevel,
     calibrate_slope,
     choose_class_level,
-    count,
+    count_class_functions,
     make_class_problem,
-    mix,
+    mix_latents,
     search_at,
     units_of,
 )
@@ -96,7 +96,7 @@ class ClassMember:
     @property
     def n_functions(self) -> int:
         """Functions, the constant not counted."""
-        return count(self.problem, self.found.state.active)
+        return count_class_functions(self.problem, self.found.state.active)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ def fit_sparse_classes(
     slope = 1.0
     if settings[0].levels and clock.left() > _SLOPE_SECONDS * n_classes * len(few):
         chosen = [member.setting for member in members]
-        latents = mix([s.level.latents for s in chosen], np.array([s.share for s in chosen]))
+        latents = mix_latents([s.level.latents for s in chosen], np.array([s.share for s in chosen]))
         slope = calibrate_slope(latents, ClassFolds(few).rows)
     steps += sum(len(setting.levels) for setting in settings)
     return SparseClasses(tuple(members), settings, learned, slope, steps, tuple(clock.cut), clock.stopped)

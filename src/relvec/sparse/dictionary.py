@@ -129,7 +129,7 @@ def dictionaries(
             yield build(kernels, rows, X, most_kernels // len(kernels))
 
 
-def count_functions(learned: tuple[LearnedWidths, ...], n_rows: int, most_kernels: int = MAX_KERNELS) -> int:
+def count_kernels(learned: tuple[LearnedWidths, ...], n_rows: int, most_kernels: int = MAX_KERNELS) -> int:
     """Return how many kernels the first dictionary of learned widths has on so many rows."""
     kernels = len(learned[0].kernels(SCALES[0]))
     return kernels * min(n_rows, _most_centres(n_rows, kernels, most_kernels // kernels))

@@ -23,7 +23,7 @@ from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
 from relvec.solvers.stepwise import Stepwise
-from relvec.sparse.dictionary import MAX_KERNELS, LearnedWidths, count_functions, dictionaries, learn_widths
+from relvec.sparse.dictionary import MAX_KERNELS, LearnedWidths, count_kernels, dictionaries, learn_widths
 from relvec.sparse.held_out import (
     MAX_FUNCTIONS,
     Comparison,
@@ -138,7 +138,7 @@ def fit_sparse(
         if learned is None:
             learned, steps = _learn_widths(rows, clock)
         most_kernels = int(min(MAX_KERNELS, max(memory / (_VALUE_BYTES * len(rows)), 1.0)))
-        rows = _draw_in_time(rows, count_functions(learned, len(rows), most_kernels), clock)
+        rows = _draw_in_time(rows, count_kernels(learned, len(rows), most_kernels), clock)
         candidates = dictionaries(learned, rows, X, most_kernels)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
     compared = _compare(candidates, rows, most, prices, noise_variance, clock)

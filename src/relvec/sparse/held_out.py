@@ -30,7 +30,7 @@ from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, Start
 from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
-from relvec.solvers.stepwise import count
+from relvec.solvers.stepwise import count_functions
 
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
 ONE_FOLD_SHARE = 0.2  # of the rows of larger ones in their only fold
@@ -170,7 +170,7 @@ class Comparison:
         for price in prices:
             models = [fold.ladder.descend(price) for fold in self.folds]
             losses.append(self._level(price, models).loss)
-            size = round(float(np.mean([count(model) for model in models])))
+            size = round(float(np.mean([count_functions(model) for model in models])))
             if report(size, fraction=len(losses) / len(prices)):
                 self.clock.stop()
             if has_turned(losses, _PATIENCE, _LOST_NATS) or any(fold.ladder.is_full for fold in self.folds):
@@ -192,7 +192,7 @@ class Comparison:
         refused = any(model.core.beta * model.problem.noise_floor * _AT_FLOOR > 1.0 for model in models)
         refused = refused and factor > _TOO_SURE and not models[0].problem.fixed_noise
         refused |= factor > _MEANINGLESS
-        size = float(np.mean([count(model) for model in models]))
+        size = float(np.mean([count_functions(model) for model in models]))
         starts = [_in_units(fold, model) for fold, model in zip(self.folds, models)]
         return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused, starts)
 
@@ -276,8 +276,8 @@ def _go_down_and_back(ladder: Ladder, level: Level, prices: tuple[float, ...]) -
     found, allowed = ladder.model, _MOST_LIKE_FOLDS * level.n_functions + 0.5
     for price in reached[::-1]:
         model = ladder.ascend(price)
-        enough = price <= level.price and count(model) >= LIKE_FOLDS * level.n_functions
-        if not enough and count(found) <= allowed:
+        enough = price <= level.price and count_functions(model) >= LIKE_FOLDS * level.n_functions
+        if not enough and count_functions(found) <= allowed:
             break
         found = model
-    return found if count(found) <= allowed else constant
+    return found if count_functions(found) <= allowed else constant
