@@ -160,7 +160,7 @@ def regression(args: argparse.Namespace, cluster: Any) -> None:
 
 def classes(args: argparse.Namespace, cluster: Any) -> None:
     """The table of classes: as they come, which is brought here, and with rows that stay with the workers."""
-    from relvec.estimators.sources import dask
+    from relvec.estimators.sources import rows
 
     names = "classes of", "N", "fit s", "CPU s", "looks", "vectors", "log evidence", "errors", "peak MB here"
     names = *names, "on a worker"
@@ -170,7 +170,7 @@ def classes(args: argparse.Namespace, cluster: Any) -> None:
     alone = classified("one process", table[:, :2], table[:, 2])
     with cluster() as client:
         both = classified(f"{args.workers} workers", lazy[:, :2], lazy[:, 2], client)
-        dask.GATHERED_BYTES_PER_ROW = np.inf
+        rows.GATHERED_BYTES_PER_ROW = np.inf
         stayed = classified(f"{args.workers} workers, rows stay there", lazy[:, :2], lazy[:, 2], client)
     apart("workers", alone, both)
     apart("workers, rows stay there", alone, stayed)
