@@ -93,12 +93,12 @@ def measure(folder: Path | None, name: str, fold: int, method: str) -> list[dict
 
 
 def _seconds_to_learn(X, y) -> float:
-    from relvec.gaussian_process.rows import merge
+    from relvec.gaussian_process.rows import merge_rows
     from relvec.runtime.clock import Clock
     from relvec.sparse.dictionary import learn_widths
 
     begun = time.process_time()
-    learn_widths(merge(X, y), Clock())
+    learn_widths(merge_rows(X, y), Clock())
     return time.process_time() - begun
 
 

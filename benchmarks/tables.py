@@ -72,11 +72,11 @@ def one_gaussian(X, y):
     from relvec.gaussian_process.kernel import Part, Structure
     from relvec.gaussian_process.learn import climb, default_prior, log_posterior, starts
     from relvec.gaussian_process.predictor import exact_component
-    from relvec.gaussian_process.rows import merge, standardise
+    from relvec.gaussian_process.rows import merge_rows, standardise
 
     if len(y) > EXACT_ROWS:
         raise NotImplementedError(f"more than {EXACT_ROWS:,} rows")
-    rows, units = standardise(merge(X, y))
+    rows, units = standardise(merge_rows(X, y))
     structure = Structure((Part("gaussian", True),), False, rows.X.shape[1])
     prior = default_prior(structure)
     flat = replace(prior, deviation=np.full_like(prior.mean, 1e6))

@@ -20,7 +20,7 @@ from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.held_out import split_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
-from relvec.gaussian_process.rows import join_labels, merge
+from relvec.gaussian_process.rows import join_labels, merge_rows
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
 from relvec.runtime.clock import Clock
@@ -58,7 +58,7 @@ def is_whole(inside, outside):
 @pytest.mark.parametrize("n_subjects", [3, 15])
 def test_folds_of_a_machine_are_whole_groups(n_subjects, n_each):
     X, y, who = subjects(n_subjects, n_each, 0)
-    rows = merge(X, y, None, who)
+    rows = merge_rows(X, y, None, who)
     folds = make_folds(group_rows(rows))
     assert all(is_whole(rows.group[fold], np.delete(rows.group, fold)) for fold in folds)
     assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))  # no row is in two folds
@@ -87,7 +87,7 @@ def test_a_group_of_most_rows_is_not_held_out_where_there_are_others():
 def test_folds_of_classes_are_whole_groups_with_every_class(n_classes):
     X, y, who = subjects(40, 4, 3)
     labels = np.digitize(y, [0.0, 0.8][: n_classes - 1])
-    rows = class_rows.standardise_rows(class_rows.merge_equal_rows(X, labels, n_classes, None, who))[0]
+    rows = class_rows.standardise_rows(class_rows.merge_class_rows(X, labels, n_classes, None, who))[0]
     held = []
     for k in range(5):
         train, test = class_rows.deal_fold(rows, 5, k)
@@ -98,7 +98,7 @@ def test_folds_of_classes_are_whole_groups_with_every_class(n_classes):
 
 def test_rows_left_out_are_predicted_without_their_group():
     X, y, who = subjects(6, 5, 4)
-    rows, theta = merge(X, y, None, who), np.array([0.1, 0.3, -2.0])
+    rows, theta = merge_rows(X, y, None, who), np.array([0.1, 0.3, -2.0])
     mean, variance = leave_one_out(ONE[0], theta, rows)
     for group in np.unique(rows.group):
         own = rows.group == group
@@ -110,11 +110,11 @@ def test_rows_left_out_are_predicted_without_their_group():
 
 def test_groups_that_share_a_row_are_one():
     X, y = np.array([[1.0], [2.0], [1.0], [3.0], [4.0]]), np.arange(5.0)
-    rows = merge(X, y, None, np.array([0, 0, 1, 2, 1]))
+    rows = merge_rows(X, y, None, np.array([0, 0, 1, 2, 1]))
     of = dict(zip(rows.X[:, 0].tolist(), rows.group.tolist(), strict=True))
     assert of[1.0] == of[2.0] == of[4.0] != of[3.0]
-    assert merge(X, y).group is None
-    counted = class_rows.merge_equal_rows(X, np.zeros(5, dtype=int), 2, None, np.array([0, 0, 1, 2, 1]))
+    assert merge_rows(X, y).group is None
+    counted = class_rows.merge_class_rows(X, np.zeros(5, dtype=int), 2, None, np.array([0, 0, 1, 2, 1]))
     assert len(np.unique(counted.group)) == 2
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from relvec.basis import Bias, Concat, KernelBasis
-from relvec.gaussian_process.rows import Rows, merge
+from relvec.gaussian_process.rows import Rows, merge_rows
 from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, learn_error_bars, learn_reach
 from relvec.inference.tails import fit_tail, log_density
 from relvec.kernels import Gaussian
@@ -137,7 +137,7 @@ def test_memory_limits_the_candidates():
 
 @pytest.fixture(scope="module")
 def ladder() -> list:
-    rows = merge(*sinc(120, 1))
+    rows = merge_rows(*sinc(120, 1))
     basis = build(learn_widths(rows, Clock())[0][0].kernels((0.5, 1.0, 2.0)), rows, rows.X)
     problem, _ = make_problem(basis(rows.X), rows)
     found = Ladder(problem, 40)

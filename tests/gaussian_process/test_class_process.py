@@ -28,7 +28,7 @@ from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.fit import ClassModel, Member, effort_for, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
 from relvec.gaussian_process.classes.model import Calibration, Features, LatentKernel, calibrate_signals, feature_pivots
-from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_equal_rows, standardise_rows
+from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_class_rows, standardise_rows
 from relvec.gaussian_process.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
@@ -53,7 +53,7 @@ def table(n=60, n_classes=2, seed=0):
 
 
 def rows_of(n=60, n_classes=2, seed=0):
-    return standardise_rows(merge_equal_rows(*table(n, n_classes, seed), n_classes))[0]
+    return standardise_rows(merge_class_rows(*table(n, n_classes, seed), n_classes))[0]
 
 
 def probabilities(model, X, calibration=AS_IT_IS):
@@ -149,7 +149,7 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y = (np.hypot(*X.T) > 1.5).astype(int) + (n_classes == 3) * (X[:, 0] > 0.5)
-    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
+    rows, units = standardise_rows(merge_class_rows(X, y, n_classes))
     parts, selection = choose(rows, standard_candidates(rows.X)[1:2])
     ((share, calibration, model),) = parts
     far = units.inputs(10.0 * np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]))
@@ -197,7 +197,7 @@ def test_few_distinct_rows_are_judged_by_evidence():
 def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(95, 1))
-    rows, units = standardise_rows(merge_equal_rows(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
+    rows, units = standardise_rows(merge_class_rows(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
     model = learn_latent(rows, Structure((Part(GAUSSIAN),), False, 1))
     new = np.linspace(0.02, 0.98, 200)[:, None]
     found = probabilities(model, units.inputs(new)).argmax(axis=1)
@@ -220,7 +220,7 @@ def test_a_linear_kernel_of_more_inputs_than_rows_is_that_of_the_directions_of_t
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 50))
     rows, units = standardise_rows(
-        merge_equal_rows(X, np.digitize(X[:, 0] + X[:, 1], [0.0, 0.7][: n_classes - 1]), n_classes)
+        merge_class_rows(X, np.digitize(X[:, 0] + X[:, 1], [0.0, 0.7][: n_classes - 1]), n_classes)
     )
     few = learn_latent(rows, Structure((), True, 50))
     assert few.factors.shape[1] == 31
@@ -293,7 +293,7 @@ def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
     rng = np.random.default_rng(0)
     pixels = np.c_[rng.random(300) < 0.02, rng.random(300) < 0.5, rng.random((300, 2))].astype(float)
     pixels[:2, 2:] = [[0.0, 0.0], [1.0, 1.0]]
-    rows, units = standardise_rows(merge_equal_rows(pixels, np.arange(300) % 2, 2))
+    rows, units = standardise_rows(merge_class_rows(pixels, np.arange(300) % 2, 2))
     candidates = standard_candidates(rows.X)
     assert [candidate.name for candidate in candidates] == ["linear", "gaussian[ranges]", "gaussian[4]"]
     lengths = np.exp(candidates[1].structure.parts[0].log_lengths(np.zeros(1))) * units.scale
@@ -314,7 +314,7 @@ def test_an_irrelevant_category_is_one_input():
 def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))
-    rows = standardise_rows(merge_equal_rows(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
+    rows = standardise_rows(merge_class_rows(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
     fold = train, test = deal_fold(rows, 3, 0)
     candidate = ProcessCandidate(Structure((Part(GAUSSIAN),), False, 2), Effort(final=20, grown=50))
     theta = np.array([6.0, 0.5])
@@ -390,7 +390,7 @@ def test_learning_raises_the_evidence_in_few_evaluations():
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
 def test_sums_of_functions_predict_the_same(structure, n_classes):
     X, y = table(90, n_classes)
-    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
+    rows, units = standardise_rows(merge_class_rows(X, y, n_classes))
     members = [Member(s, Calibration(1.7, m), learn_latent(rows, structure)) for s, m in ((0.7, 1.0), (0.4, 0.3))]
     selection = choose(rows, standard_candidates(rows.X)[:1])[1]
     model = ClassModel(units, tuple(members), rows.base_rates, selection)
@@ -444,7 +444,7 @@ def test_odd_tables_have_probabilities(X, y, weight):
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.name)
 def test_slopes_are_differences_of_latent_means(structure, n_classes):
     X, y = table(60, n_classes)
-    rows, _ = standardise_rows(merge_equal_rows(X, y, n_classes))
+    rows, _ = standardise_rows(merge_class_rows(X, y, n_classes))
     process, h = learn_latent(rows, structure, Effort(steps=5)), 1e-5
     steps = h * np.eye(rows.X.shape[1])
     rises = [process.latent(rows.X + e)[0] - process.latent(rows.X - e)[0] for e in steps]
@@ -467,7 +467,7 @@ def fitted_sum(n_classes):
     """A classifier whose process is a sum of two kernels, one of them with a linear part."""
     X, y = table(90, n_classes)
     model = GPClassifier().fit(X, y)
-    rows, units = standardise_rows(merge_equal_rows(X, y, n_classes))
+    rows, units = standardise_rows(merge_class_rows(X, y, n_classes))
     members = [
         Member(0.7, Calibration(1.7, 1.0), learn_latent(rows, STRUCTURES[2])),
         Member(0.4, Calibration(0.9, 0.3), learn_latent(rows, STRUCTURES[1])),
@@ -538,7 +538,7 @@ def test_a_choice_holds_one_fold_at_a_time(monkeypatch):
 
     monkeypatch.setattr(choosing, "deal_fold", deal)
     X, y = table(60)
-    rows, _ = standardise_rows(merge_equal_rows(X, y, 2))
+    rows, _ = standardise_rows(merge_class_rows(X, y, 2))
     choose(rows, standard_candidates(rows.X)[:1])
     assert len(most) == 5 and max(most) <= 4  # two of the last fold, until they are replaced
 
@@ -593,7 +593,7 @@ def test_no_more_vectors_are_kept_than_asked_for():
     X = rng.normal(size=(150, 4))
     y = (np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150) > 0).astype(int)
     assert 1 <= len(GPClassifier(max_vectors=12).fit(X, y).vectors_) <= 12
-    rows = standardise_rows(merge_equal_rows(X, y, 2))[0]
+    rows = standardise_rows(merge_class_rows(X, y, 2))[0]
     each, one = (Structure((Part(GAUSSIAN, kind),), False, 4) for kind in (True, False))
     members = tuple(Member(0.5, Calibration(), learn_latent(rows, structure)) for structure in (each, one))
     small = share_vectors(rows, members, 12)

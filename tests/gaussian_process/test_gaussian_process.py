@@ -17,7 +17,7 @@ from relvec.gaussian_process.held_out import choose_better, measure_spread, pred
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import default_prior, learn, log_posterior
 from relvec.gaussian_process.predictor import exact_component, sparse_component
-from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge, rounding_step, standardise
+from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge_rows, rounding_step, standardise
 from relvec.gaussian_process.selection import Merit, hessian, laplace_merit, measure_curvature
 from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
 from relvec.gaussian_process.vectors import pivots
@@ -78,7 +78,7 @@ def test_kernel_derivatives_are_those_of_differences(structure):
 def test_evidence_of_merged_rows_is_that_of_all_rows(structure):
     X, y = repeated()
     theta = some_theta(structure)
-    value, slope = evidence(structure, theta, merge(X, y))
+    value, slope = evidence(structure, theta, merge_rows(X, y))
     np.testing.assert_allclose(value, dense_evidence(structure, theta, X, y), atol=1e-4)
     np.testing.assert_allclose(slope, differences(lambda t: dense_evidence(structure, t, X, y), theta), atol=1e-3)
 
@@ -86,7 +86,7 @@ def test_evidence_of_merged_rows_is_that_of_all_rows(structure):
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
 @pytest.mark.parametrize("m", [5, 30, 60])
 def test_bounds_enclose_the_evidence(structure, m):
-    rows = merge(*repeated())
+    rows = merge_rows(*repeated())
     theta = some_theta(structure)
     exact = evidence(structure, theta, rows)[0]
     found = bounds(structure, theta, rows, rows.X[:m])
@@ -104,7 +104,7 @@ def test_predictions_are_those_of_the_textbook():
     k = structure(theta, X, new)
     mean = k.T @ np.linalg.solve(C, y)
     variance = structure.prior_variance(theta, new) - np.sum(k * np.linalg.solve(C, k), 0) + np.exp(theta[-1])
-    rows = merge(X, y)
+    rows = merge_rows(X, y)
     for got in (
         predict(structure, theta, rows, posterior(structure, theta, rows), new),
         exact_component(structure, theta, rows).predict(new),
@@ -129,7 +129,7 @@ def test_the_expansion_is_the_process(seed):
 
 
 def test_leave_one_out_leaves_one_out():
-    structure, rows = STRUCTURES[0], merge(*table(30))
+    structure, rows = STRUCTURES[0], merge_rows(*table(30))
     theta = some_theta(structure)
     mean, variance = leave_one_out(structure, theta, rows)
     others = rows.take(np.arange(1, 30))
@@ -143,7 +143,7 @@ def test_merit_is_the_integral_over_the_hyperparameters(linear):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(120, 1))
     y = X[:, 0] + np.cos(3 * X[:, 0]) + 0.3 * rng.normal(size=120)
-    rows = standardise(merge(X, y))[0]
+    rows = standardise(merge_rows(X, y))[0]
     structure = Structure((Part(GAUSS),), linear, 1)
     prior = default_prior(structure)
     objective = log_posterior(structure, prior, rows)
@@ -177,7 +177,7 @@ def test_several_modes_are_told(noise, several):
     X = np.linspace(0, 10, n)[:, None]
     y = np.sin(0.6 * X[:, 0]) + noise * np.random.default_rng(1).normal(size=n)
     structure = Structure((Part(GAUSS),), False, 1)
-    rows = standardise(merge(X, y))[0]
+    rows = standardise(merge_rows(X, y))[0]
     found = maxima_on_a_grid(log_posterior(structure, default_prior(structure), rows), (0.0, 0.0, -2.0))
     assert (found > found[0] - 3.0).sum() == (2 if several else 1)
     model = fit_process(X, y, candidates=(structure,), target=AS_IT_IS, floored=False)
@@ -397,7 +397,7 @@ def test_error_bars_are_those_of_the_process_where_the_noise_is_one(seed):
 
 
 def test_exchangeable_parts_add_log_factorial():
-    rows = standardise(merge(*table(40)))[0]
+    rows = standardise(merge_rows(*table(40)))[0]
     twice = Structure((Part(GAUSS), Part(GAUSS)), False, 3)
     other = Structure((Part(GAUSS), Part(ROUGH)), False, 3)
     mode = learn(twice, default_prior(twice), rows, 30, Clock())
@@ -409,7 +409,7 @@ def test_exchangeable_parts_add_log_factorial():
 def test_curvatures_of_many_widths_need_not_be_measured_one_by_one(shape):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(60, 40))
-    rows = standardise(merge(X, X[:, :3].sum(1) + 0.3 * rng.normal(size=60)))[0]
+    rows = standardise(merge_rows(X, X[:, :3].sum(1) + 0.3 * rng.normal(size=60)))[0]
     structure = Structure((Part(shape, True),), True, 40)
     prior = default_prior(structure)
     objective = log_posterior(structure, prior, rows)
@@ -434,7 +434,7 @@ def test_slopes_are_differences_of_means(structure):
 
 
 def test_pivots_represent_more_than_the_first_rows():
-    structure, rows = STRUCTURES[0], merge(*table(300))
+    structure, rows = STRUCTURES[0], merge_rows(*table(300))
     theta = some_theta(structure)
     chosen = pivots(structure, theta, rows, 40).index
     assert len(set(chosen.tolist())) == len(chosen) == 40
@@ -633,7 +633,7 @@ def test_the_record_says_what_was_compared():
 def test_rounding_step():
     assert rounding_step(np.array([1.0, 2.0, 4.0])) == 1.0
     assert rounding_step(np.random.default_rng(0).normal(size=50)) == 0.0
-    assert isinstance(merge(np.zeros((2, 1)), np.ones(2)), Rows)
+    assert isinstance(merge_rows(np.zeros((2, 1)), np.ones(2)), Rows)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -680,7 +680,7 @@ def test_rows_dense_on_a_line():
 
 
 def test_spread_widens_what_is_too_narrow():
-    structure, rows = STRUCTURES[0], merge(*table(80, noise=1.0))
+    structure, rows = STRUCTURES[0], merge_rows(*table(80, noise=1.0))
     theta = some_theta(structure)
     theta[:] = [-3.0, 2.0, np.log(1e-3)]  # far too sure of a nearly constant function
     assert measure_spread(structure, theta, rows) > 100
@@ -703,7 +703,7 @@ def test_vectors_chosen_by_relevance_leave_less_of_the_target():
     """A function that is flat but for ripples in one corner; vectors for coverage alone are everywhere."""
     X = np.random.default_rng(0).uniform(-3, 3, size=(1500, 2))
     y = np.exp(-4 * ((X - 1.5) ** 2).sum(1)) * np.sin(9 * X[:, 0])
-    rows = standardise(merge(X, y))[0]
+    rows = standardise(merge_rows(X, y))[0]
     structure = Structure((Part(GAUSS),), False, 2)
     theta = np.log([1.0, 0.25, 1e-4])
     errors = []

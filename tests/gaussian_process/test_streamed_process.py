@@ -18,7 +18,7 @@ from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import streamed as streamed_module
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
 from relvec.gaussian_process.fit import prepare
-from relvec.gaussian_process.rows import merge
+from relvec.gaussian_process.rows import merge_rows
 from relvec.gaussian_process.streamed import DrawnSamples, Scaling, calibrate_variance, fit_in_passes, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.gaussian_process.vectors import grow_vectors
@@ -255,7 +255,7 @@ def test_sums_over_merged_rows_are_dense_sums_over_all_of_them(weighted):
     rng = np.random.default_rng(0)
     structure, X = single(Shape.GAUSSIAN), np.repeat(rng.normal(size=(12, 1)), 3, axis=0)
     y, w = rng.normal(size=36), rng.uniform(0.5, 2.0, 36) if weighted else np.ones(36)
-    rows, Z = merge(X, y, w), rng.normal(size=(4, 1))
+    rows, Z = merge_rows(X, y, w), rng.normal(size=(4, 1))
     assert len(rows) == 12
     vectors = Vectors.at(structure, THETA, Z)
     A = np.linalg.solve(np.linalg.cholesky(structure(THETA, Z)), structure(THETA, X, Z).T)

@@ -24,7 +24,7 @@ from relvec.gaussian_process.rows import (
     far_exponent,
     find_categories,
     join_near_rows,
-    merge,
+    merge_rows,
     neighbour_distance,
     put_groups_last,
     rounding_step,
@@ -211,13 +211,13 @@ def prepare(
     X, y = join_near_rows(X, y[:, None]), np.ldexp(y, -exponent)
     scale = choose_scale(X, y, weights, clock, groups) if target is None else target.in_units(exponent)
     u = scale.forward(y)
-    raw = merge(X, u, weights, groups)
+    raw = merge_rows(X, u, weights, groups)
     order = put_groups_last(raw, _LAST_SHARE)
     raw = raw.take(order)
     rows, units = standardise(without_copies(raw, X, u, weights))
     held = None if noise_variance is None else np.ldexp(noise_variance, -2 * exponent) / units.y_scale**2
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
-    log_slope = merge(X, scale.log_slope(y), weights).y[order] - np.log(units.y_scale) - exponent * np.log(2.0)
+    log_slope = merge_rows(X, scale.log_slope(y), weights).y[order] - np.log(units.y_scale) - exponent * np.log(2.0)
     if scale.sign == 0:
         units = units.stretch_target(exponent)
     return Prepared(raw, rows, units, scale.in_units(-exponent), floors, log_slope)
@@ -253,7 +253,7 @@ def compare_structures(
     They are compared on up to 1,000 rows, the same of every target; those that did not reach as many rows as the best
     of each target are left out.
     """
-    rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
+    rows, _ = standardise(merge_rows(X, np.zeros(len(X)), weights))
     candidates, clock = default_candidates(*_layout(rows)), Clock() if clock is None else clock
     X = join_near_rows(X, targets)
     merits = [_merits(candidates, X, y, weights, clock) for y in targets.T]
@@ -266,7 +266,7 @@ def _merits(
 ) -> dict[Structure, float]:
     """Return the merits of the candidates that reached most rows of X (n, d), with targets y (n,)."""
     t = np.ldexp(y, -int(far_exponent(y)))
-    raw = merge(X, t, weights)
+    raw = merge_rows(X, t, weights)
     rows, units = standardise(without_copies(raw, X, t, weights))
     floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
     found = [c for c in compare(candidates, rows.take(slice(0, STAGES[-1][0])), floors, clock) if not c.refused]

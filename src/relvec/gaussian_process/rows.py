@@ -115,12 +115,14 @@ class Units(Record):
         )
 
 
-def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None) -> Rows:
+def merge_rows(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> Rows:
     """Return the rows, those with equal inputs made one, in the order of a hash of the inputs.
 
     Rows of no weight are left out. Groups (n,) that share a row become one.
 
-    >>> rows = merge(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 2.0]))
+    >>> rows = merge_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 2.0]))
     >>> sorted(zip(rows.y.tolist(), rows.weight.tolist(), rows.scatter.tolist()))
     [(1.0, 2.0, 2.0), (5.0, 1.0, 0.0)]
     """
@@ -233,10 +235,10 @@ def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray
     of the equal targets are in excess of that, they are copies; of few levels, where that is often, only if all are.
 
     >>> X, y = np.array([[1.0], [2.0], [1.0]]), np.array([3.0, 5.0, 3.0])
-    >>> without_copies(merge(X, y), X, y).total
+    >>> without_copies(merge_rows(X, y), X, y).total
     2.0
     """
-    records = merge(np.column_stack([X, y]), y, weights)
+    records = merge_rows(np.column_stack([X, y]), y, weights)
     if rows.total <= len(records):
         return rows
     row, n = np.unique(hash_rows(records.X[:, :-1]), return_inverse=True)[1], len(rows)

@@ -20,7 +20,14 @@ import numpy as np
 from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Floors, climb, default_prior, learn, log_posterior
-from relvec.gaussian_process.rows import LEAST_HELD_ROWS, Rows, merge, neighbour_distance, standardise, without_copies
+from relvec.gaussian_process.rows import (
+    LEAST_HELD_ROWS,
+    Rows,
+    merge_rows,
+    neighbour_distance,
+    standardise,
+    without_copies,
+)
 from relvec.inference.tails import MAX_LOG_VARIANCE, MOST_TAIL, log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.record import Record
@@ -226,8 +233,8 @@ def _rows(
     and variance, the mean squared error, and minus the mean log density of y.
     """
     u = scale.forward(y)
-    rows, units = standardise(without_copies(merge(X, u, weights, groups), X, u, weights))
-    raw, slopes = merge(X, y, weights), merge(X, scale.log_slope(y), weights).y - np.log(units.y_scale)
+    rows, units = standardise(without_copies(merge_rows(X, u, weights, groups), X, u, weights))
+    raw, slopes = merge_rows(X, y, weights), merge_rows(X, scale.log_slope(y), weights).y - np.log(units.y_scale)
 
     def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float, float]:
         own, on_scale = raw.take(some), rows.take(some)

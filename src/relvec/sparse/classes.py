@@ -17,7 +17,7 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.gaussian_process.classes.learn import Effort, learn_latent
-from relvec.gaussian_process.classes.rows import DistinctRows, few_differ, join_near_rows, merge_equal_rows
+from relvec.gaussian_process.classes.rows import DistinctRows, few_differ, group_near_rows, merge_class_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import Rows, Units, find_categories, order_keys, standardise_inputs
 from relvec.runtime.clock import Clock
@@ -135,7 +135,7 @@ def fit_sparse_classes(
     True
     """
     clock = Clock() if clock is None else clock
-    rows, scaled, units = order_rows(merge_equal_rows(X, labels, n_classes, weights, groups))
+    rows, scaled, units = order_rows(merge_class_rows(X, labels, n_classes, weights, groups))
     steps = 0
     if learned is None:
         learned, steps = _share_time(clock, _WIDTHS_SHARE, partial(learn_class_widths, scaled, units, rows.X))
@@ -175,7 +175,7 @@ def order_rows(rows: DistinctRows) -> tuple[DistinctRows, DistinctRows, Units]:
     Z, units = standardise_inputs(rows.X, rows.weight)
     order = np.lexsort(order_keys(Z, rows.weight))
     rows = rows.take(order)
-    scaled = join_near_rows(DistinctRows(Z[order], rows.counts, rows.group))
+    scaled = group_near_rows(DistinctRows(Z[order], rows.counts, rows.group))
     return replace(rows, group=scaled.group), scaled, units
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
-from relvec.gaussian_process.rows import Rows, merge, without_copies
+from relvec.gaussian_process.rows import Rows, merge_rows, without_copies
 from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
@@ -131,7 +131,7 @@ def fit_sparse(
     (True, True, True)
     """
     clock = Clock() if clock is None else clock
-    rows = without_copies(merge(X, y, weights, groups), X, y, weights)  # rows copied with their targets are one
+    rows = without_copies(merge_rows(X, y, weights, groups), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     steps, candidates = 0, iter([] if basis is None else [basis])
     if basis is None:

@@ -12,7 +12,7 @@ from relvec.gaussian_process.classes.candidates import GivenKernel, ProcessCandi
 from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
 from relvec.gaussian_process.classes.learn import Effort, settle_latent
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess
-from relvec.gaussian_process.classes.rows import DistinctRows, merge_equal_rows, scale, standardise_rows
+from relvec.gaussian_process.classes.rows import DistinctRows, merge_class_rows, scale, standardise_rows
 from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
 from relvec.inference.predictive import ClassPredictor
@@ -192,7 +192,7 @@ def fit_classes(
     """
     if n_classes < 2:
         raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
-    rows, units = _put_in_units(merge_equal_rows(X, labels, n_classes, weights, groups), kernel)
+    rows, units = _put_in_units(merge_class_rows(X, labels, n_classes, weights, groups), kernel)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
     clock = clock or Clock()

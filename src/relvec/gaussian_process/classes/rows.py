@@ -68,7 +68,7 @@ class DistinctRows:
         return DistinctRows(self.X[index], self.counts[index], None if self.group is None else self.group[index])
 
 
-def merge_equal_rows(
+def merge_class_rows(
     X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> DistinctRows:  # fmt: skip
@@ -77,7 +77,7 @@ def merge_equal_rows(
     X (N, d), labels (N,) from 0 to n_classes - 1, weights (N,): rows of none are left out, groups (N,): those that
     share a row become one.
 
-    >>> rows = merge_equal_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 1]), 2)
+    >>> rows = merge_class_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 1]), 2)
     >>> sorted(zip(rows.X[:, 0].tolist(), rows.counts.tolist()))
     [(1.0, [1.0, 1.0]), (2.0, [0.0, 1.0])]
     """
@@ -106,15 +106,15 @@ def scale(rows: DistinctRows, lengths: np.ndarray) -> tuple[DistinctRows, Units]
 def _ordered(X: np.ndarray, rows: DistinctRows) -> DistinctRows:
     """Return the rows with inputs X (n, d), ordered; those near to each other and far from others are of one group."""
     order = np.lexsort(order_keys(X, rows.weight))
-    return join_near_rows(replace(rows, X=X).take(order))
+    return group_near_rows(replace(rows, X=X).take(order))
 
 
-def join_near_rows(rows: DistinctRows) -> DistinctRows:
+def group_near_rows(rows: DistinctRows) -> DistinctRows:
     """Return standardised rows, those near to each other and far from others of one group; many are not compared.
 
     >>> X = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 4, axis=0)
     >>> X += 0.01 * np.random.default_rng(1).normal(size=X.shape)
-    >>> len(set(join_near_rows(DistinctRows(X, np.ones((120, 2)))).labels.tolist()))
+    >>> len(set(group_near_rows(DistinctRows(X, np.ones((120, 2)))).labels.tolist()))
     30
     """
     if not 2 < len(rows) <= COMPARED_ROWS:
