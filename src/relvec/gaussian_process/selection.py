@@ -7,9 +7,9 @@ The merit p(t | M) of a model is its evidence integrated over the hyperparameter
 at the maximum theta of the first two terms, with H minus their Hessian (MacKay 1992, eq. (6)). k parts that could
 change places have k! equal maxima, and the integral is over all of them.
 
-All candidates are learned on a few hundred rows; those that are hopeless by merit are dropped, the others go on with
-more rows, where their merit decides. Rows that took no part in learning check the choice: a candidate whose density
-on them falls apart is refused.
+`compare` learns all candidates on a few hundred rows; those that are hopeless by merit are dropped, the others go on
+with more rows, where their merit decides. Rows that took no part in learning check the choice: a candidate whose
+density on them falls apart is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Widths learned by evidence (T01 4.3, C).
+"""Widths of the kernels of a dictionary, learned by evidence (T01 4.3, C).
 
 T01 C climbs on the kernels' parameters theta while every precision goes its own way. That surface has many maxima,
 and the highest are not the best: with one precision a sample, narrow kernels can explain each target by itself.

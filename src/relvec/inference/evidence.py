@@ -2,7 +2,8 @@
 
 Letters follow the papers: ``alpha`` weight precisions, ``beta`` noise precision, ``Sigma`` and ``mu`` posterior
 covariance and mean, ``S, Q`` of TF03 eq. (22) with every atom in the model, ``s, q`` of eq. (19) with the atom in
-question left out.
+question left out. `gaussian` gives the posterior and the log evidence of T01 eq. (15), `single_atom` the part of one
+atom in it, TF03 eq. (18), and `optimal_alpha` the maximum of that, eq. (20)-(21).
 """
 
 from __future__ import annotations

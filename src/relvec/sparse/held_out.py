@@ -1,9 +1,10 @@
 """How many functions: searches in folds at a ladder of prices, judged by the density of the rows that each leaves out.
 
 All of the search is inside each fold, since a support that was chosen with a row is not surprised by it. The folds go
-down the ladder together, price by price, and turn back when their rows have lost density for some time: what a
-crowded model costs is not spent. Rows with equal or nearly equal inputs, and those of a group, are in one fold. Large
-tables have one fold.
+down the ladder together, price by price (`Comparison`), and turn back when their rows have lost density for some time:
+what a crowded model costs is not spent. Rows with equal or nearly equal inputs, and those of a group, are in one fold.
+Large tables have one fold. `choose_level` takes the price of least loss at the rows left out, or one of fewer functions
+that loses next to nothing; `search_like` finds the model of all rows at that price, which has the number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which estimator fits a task, by the family of its model; and the family that held-out rows speak for."""
+"""The families of models: the estimator of each for a task, and their comparison by held-out rows."""
 
 from __future__ import annotations
 

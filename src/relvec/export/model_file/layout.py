@@ -1,4 +1,4 @@
-"""The bytes of a model file: magic number, checksum, header and arrays."""
+"""The bytes of a model file, and checks of them: magic number, checksum, header and arrays."""
 
 from __future__ import annotations
 

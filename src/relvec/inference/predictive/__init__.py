@@ -1,4 +1,8 @@
-"""Predictive distributions of a fitted model."""
+"""Predictive distributions of fitted models, of processes apart (`relvec.gaussian_process`).
+
+Machines with a kernel that was given, and linear models, predict by `LinearPredictor`, `RVR()` as it comes by
+`CalibratedPredictor`, and classes by `LatentClasses`.
+"""
 
 from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPredictor, AugmentedPredictor
 from relvec.inference.predictive.calibrated import CalibratedPredictor
