@@ -1,4 +1,4 @@
-"""A process told again by few functions: within the loss allowed, in every format, refused where it cannot be."""
+"""A process imitated by few functions: within the loss allowed, in every format, refused where it cannot be."""
 
 from copy import copy
 

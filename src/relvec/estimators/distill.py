@@ -1,4 +1,4 @@
-"""A process told again by few functions, as the record of a relevance vector machine."""
+"""A process imitated by few functions, as the record of a relevance vector machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that widths and centres are fitted to: one set of questions for every likelihood."""
+"""Targets that widths and centres are fitted to, with the same methods under every likelihood (`TargetEvidence`)."""
 
 from __future__ import annotations
 

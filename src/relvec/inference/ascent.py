@@ -1,4 +1,4 @@
-"""Ways up an evidence by L-BFGS-B, which end at the best point that was seen, whatever ends the search."""
+"""The climb of an evidence by L-BFGS-B: it ends at the best point that was seen, whatever ends the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process told again by the few functions that a sparse search finds in its own mean and variance: `distill`.
+"""A process imitated by the few functions that a sparse search finds in its own mean and variance: `distill`.
 
 The mean of a process and its variance are known at every row one likes, without noise. Both are searched for in the
 process's own kernel functions as the weights of sparse models, down a ladder of prices until rows that took no part
@@ -47,7 +47,7 @@ _ONE_AT_A_TIME = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DistilledPredictor(ScaledPredictor):
-    """A process told again by few functions.
+    """A process imitated by few functions.
 
     Attributes
     ----------

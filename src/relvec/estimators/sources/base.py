@@ -1,4 +1,4 @@
-"""The few questions that a fit asks of its rows, wherever they are."""
+"""What a fit needs of its rows, wherever they are: the methods of `Source`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The honest choice: candidates compared by the log density of rows that took no part in their fit.
+"""Which kernel, for classes: candidates compared by the log density of rows that took no part in their fit.
 
 Every candidate is fitted anew without each fold and scored on it, after slope and moderation (`calibrate`) were learned
 from the scores' own signals. Ties go to the smaller candidate. Candidates may be added, with shares near equal ones,

@@ -1,4 +1,4 @@
-"""A classifier as it comes: rows in the user's units in, a frozen model and the record of its choice out."""
+"""A process of classes fitted to rows in their own units, and the record of its choice: `fit_classes`."""
 
 from __future__ import annotations
 

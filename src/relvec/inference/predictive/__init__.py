@@ -1,4 +1,4 @@
-"""Predictive distributions of fitted models, of processes apart (`relvec.gaussian_process`).
+"""Predictive distributions of machines and linear models; a process has its own (`relvec.gaussian_process.predictor`).
 
 Machines with a kernel that was given, and linear models, predict by `LinearPredictor`, `RVR()` as it comes by
 `CalibratedPredictor`, and classes by `LatentClasses`.

@@ -1,4 +1,4 @@
-"""The search of a Gaussian problem in memory: one call of the native engine, and more digits where it has too few.
+"""The search of a Gaussian problem in memory: the native engine, and orthogonal factors where its digits are too few.
 
 The engine works with inner products of columns, which have half the digits of the columns. Where the noise is so small,
 or columns so nearly dependent, that this shows, the search goes on with orthogonal factors (`GaussianModel`): where the
