@@ -287,3 +287,13 @@ def test_a_machine_is_not_sure_of_classes_that_near_rows_share():
         proba = RVC().fit(X, y > 0).predict_proba(new_X)
         losses.append(-np.log(proba[np.arange(500), (new_y > 0).astype(int)]).mean())
     assert np.mean(losses) < 0.9  # 2 and more where near rows are held out apart
+
+
+def test_near_rows_of_a_large_table_are_held_out_together():
+    n = 900
+    rows = merging.Rows(np.zeros((n, 1)), np.zeros(n), np.ones(n), np.zeros(n))
+    (held,) = split_rows(rows, np.arange(n) // 3)
+    assert n // 5 <= len(held) < n // 5 + 3
+    assert all(len(np.intersect1d(held, np.arange(first, first + 3))) in (0, 3) for first in range(0, n, 3))
+    (held,) = split_rows(rows, np.repeat([0, 1], [n - 60, 60]))
+    assert np.array_equal(held, np.arange(n - 60, n))

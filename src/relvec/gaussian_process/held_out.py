@@ -29,12 +29,16 @@ from relvec.gaussian_process.predictor import (
     sparse_component,
 )
 from relvec.gaussian_process.rows import (
+    COMPARED_ROWS,
     LEAST_HELD_ROWS,
     MOST_HELD_ROWS,
+    NEAR_COPY,
     Rows,
     Units,
     join_labels,
     near_groups,
+    number_labels,
+    rounded_hash,
 )
 from relvec.gaussian_process.selection import Merit
 from relvec.gaussian_process.target import Scale
@@ -172,8 +176,8 @@ def raise_to_floor(
     if len(own.rows) < _LEAST_ROWS:
         return process
     rows = own.rows
-    near = near_groups(rows.X) if len(rows) <= _FOLDED_ROWS else np.arange(len(rows))
-    group = near if rows.group is None else join_labels(near, rows.group)
+    near = near_groups(rows.X) if len(rows) <= COMPARED_ROWS else rounded_hash(rows.X, rows.weight, NEAR_COPY)
+    group = number_labels(near) if rows.group is None else join_labels(near, rows.group)
     if not group.any():
         return process
     folds = split_rows(rows, group)
@@ -212,9 +216,15 @@ def _least_lead(number: np.ndarray, gains: np.ndarray) -> float:
 def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:
     """Return rows left out together, those of a group (n,): folds of all of a small table, or some of a large one."""
     n = len(group)
-    if n > _FOLDED_ROWS:
-        return [np.arange(n - rows.n_last(min(_FOLDED_ROWS, n // FOLDS)), n)]
     n_groups = int(group.max()) + 1
+    if n > _FOLDED_ROWS:
+        most = min(_FOLDED_ROWS, n // FOLDS)
+        if n_groups == n:
+            return [np.arange(n - most, n)]
+        size, order = np.bincount(group), np.random.default_rng(0).permutation(n_groups)
+        order = order[size[order] <= n // 2]  # a group of most rows is never left out
+        before = np.cumsum(size[order]) - size[order]
+        return [np.flatnonzero(np.isin(group, order[before < most]))]
     fold = group % (n_groups if n <= FEW_ROWS else min(FOLDS, n_groups))
     return [np.flatnonzero(fold == i) for i in np.unique(fold)]
 

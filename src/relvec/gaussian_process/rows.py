@@ -28,6 +28,7 @@ _NEIGHBOUR_ROWS = 500  # that distances and targets of neighbours are looked at
 _ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that are one row
 _NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
 MOST_HELD_ROWS, LEAST_HELD_ROWS = 1000, 30  # rows left out: more of them say the same, fewer say little
+NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 _FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
 _TARGET_ROUNDING = 1e-9  # standard deviations

@@ -18,6 +18,7 @@ from relvec.gaussian_process.held_out import FEW_ROWS, GROUPED_ERRORS
 from relvec.gaussian_process.rows import (
     COMPARED_ROWS,
     MOST_HELD_ROWS,
+    NEAR_COPY,
     Rows,
     join_labels,
     near_groups,
@@ -35,7 +36,6 @@ from relvec.solvers.stepwise import count_functions
 
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
 ONE_FOLD_SHARE = 0.2  # of the rows of larger ones in their only fold
-NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
 MAX_FUNCTIONS = 300  # where no number is given
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8  # of the target's variance
