@@ -499,7 +499,9 @@ def test_thousands_of_columns_take_no_memory_for_all_pairs_of_them():
     structure = Structure((Part(Shape.GAUSSIAN),), True, 3000)
     tracemalloc.start()
     try:
-        process = fit_process(wide, wide[:, 0], candidates=(structure,), target=Scale(), clock=Clock(0.01))
+        process = fit_process(
+            wide, wide[:, 0], candidates=(structure,), target=Scale(), clock=Clock(0.01), floored=False
+        )
         [expanded] = expand(process, 3000, variance=False)
         assert len(centres_of(expanded.basis)) == 12
         peak = tracemalloc.get_traced_memory()[1]

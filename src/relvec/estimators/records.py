@@ -157,7 +157,7 @@ class FittedRVM(Fitted):
     >>> X = np.linspace(0.0, 6.0, 30)[:, None]
     >>> model = RVR(width=1.0).fit(X, np.sin(X[:, 0]))
     >>> model.fitted_.size
-    '11 functions kept'
+    '1... functions kept'
     """
 
     FINITE: ClassVar[bool] = False
