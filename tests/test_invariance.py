@@ -25,3 +25,8 @@ def test_the_comparison_can_fail(classes):
     assert abs(fit(X, y).evidence - fit(X, changed).evidence) > 1e-3
     same, apart = compare(lambda X, y: fit(X, np.roll(y, 1)), len(X), classes, [0])
     assert same == 0 and apart > 1e-3
+
+
+def test_usual_restarts_do_not_depend_on_the_seed():
+    X, y = data(0, True, MANY)
+    assert fit(X, y, random_state=0) == fit(X, y, random_state=1)
