@@ -1066,6 +1066,11 @@ class Engine {
     sure = true;
     const double close = model.beta * std::max(CLOSE, 10.0 * LEAST_S_SHARE * model.widest);
     for (int j = 0; j < M_; j++) sure = sure && (in_[j] || unit_[j] == 0.0 || S_[j] > close);
+    if (set_.exchange)  // `offers` leaves copies out: which of two is better their inner products do not tell
+      for (int atom : model.atoms) {
+        const double* own = gram(atom);
+        for (int j = 0; j < M_; j++) sure = sure && (in_[j] || std::fabs(own[j]) <= COPY);
+      }
     for (int turn = 0; turn < MAX_REFUTED; turn++) {
       const int j = candidate(-INF);
       if (j < 0) break;
