@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from relvec.gaussian_process.kernel import squared_distances
@@ -29,6 +29,7 @@ _ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that a
 _NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
 MOST_HELD_ROWS, LEAST_HELD_ROWS = 1000, 30  # rows left out: more of them say the same, fewer say little
 NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
+_BLOCK = 128  # rows whose distances to all are computed at once
 COMPARED_ROWS = 2000  # up to so many, rows are compared in pairs to find those near to each other
 _FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
 _TARGET_ROUNDING = 1e-9  # standard deviations
@@ -219,13 +220,16 @@ def near_groups(X: np.ndarray) -> np.ndarray:
     (20, 20)
     """
     n = len(X)
-    D = np.sqrt(squared_distances(X))
-    near = np.partition(D, n // 4, axis=1)[:, n // 4]
-    group = connected_components(_NEAR * np.median(near) > D, directed=False)[1]
+    blocks = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]  # distances of all pairs would take memory
+    quarter = [np.partition(squared_distances(X[block], X), n // 4, axis=1)[:, n // 4] for block in blocks]
+    reach = _NEAR * np.median(np.sqrt(np.concatenate(quarter)))
+    near = vstack([csr_array(squared_distances(X[block], X) < reach**2) for block in blocks])
+    group = connected_components(near, directed=False)[1]
     size = np.bincount(group)
     first = np.unique(group, return_index=True)[1]
-    wide = np.maximum.reduceat(D[np.arange(n), first[group]][np.argsort(group, kind="stable")], np.cumsum(size) - size)
-    chained = wide > 3.0 * _NEAR * np.median(near)  # neighbours on a line, one by one
+    span = np.linalg.norm(X - X[first[group]], axis=1)
+    wide = np.maximum.reduceat(span[np.argsort(group, kind="stable")], np.cumsum(size) - size)
+    chained = wide > 3.0 * reach  # neighbours on a line, one by one
     return np.unique(np.where(chained[group], len(size) + np.arange(n), group), return_inverse=True)[1]
 
 
