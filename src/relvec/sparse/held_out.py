@@ -263,9 +263,10 @@ def search_like(problem: Problem, unit: float, level: Level, most: int, prices: 
 
 
 def _go_down_and_back(ladder: Ladder, level: Level, prices: tuple[float, ...]) -> GaussianModel:
-    """Return the model at the price of a level on the way back up, or nearby one with as many functions as the folds.
+    """Return the model at the price of a level, found on the way back up.
 
-    Where it has too few, that of a lower price; where it has far more, that of a higher one, or the constant alone.
+    Where it has far fewer functions than the folds have, that of a lower price; where it has far more, that of a higher
+    one, or the constant alone.
     """
     constant = ladder.model
     reached: list[float] = []
