@@ -25,7 +25,7 @@ from relvec.gaussian_process.fit import average_by_merit, prepare  # noqa: E402
 from relvec.gaussian_process.held_out import measure_spread, prediction_error  # noqa: E402
 from relvec.gaussian_process.predictor import exact_component  # noqa: E402
 from relvec.gaussian_process.selection import default_candidates, learn_candidate  # noqa: E402
-from relvec.gaussian_process.target import AS_IT_IS  # noqa: E402
+from relvec.inference.scale import AS_IT_IS  # noqa: E402
 from relvec.runtime.clock import Clock  # noqa: E402
 
 LEARNED_ROWS, MOST_ROWS, MOST_AVERAGED = 400, 2000, 4

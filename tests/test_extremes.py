@@ -23,9 +23,10 @@ from relvec import (
 )
 from relvec.basis import centres_of
 from relvec.estimators.predictions.scores import explained_share
-from relvec.gaussian_process import Scale, Structure, fit_process, rows
+from relvec.gaussian_process import Structure, fit_process, rows
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Part, Shape
+from relvec.inference.scale import Scale
 from relvec.runtime.clock import Clock
 
 RNG = np.random.default_rng(0)

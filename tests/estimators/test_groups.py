@@ -21,8 +21,8 @@ from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.held_out import split_rows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import join_labels, merge_rows
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
+from relvec.inference.scale import AS_IT_IS
 from relvec.runtime.clock import Clock
 from relvec.sparse.held_out import group_rows, make_folds
 

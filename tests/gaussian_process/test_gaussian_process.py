@@ -19,8 +19,9 @@ from relvec.gaussian_process.learn import default_prior, learn, log_posterior
 from relvec.gaussian_process.predictor import exact_component, sparse_component
 from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge_rows, rounding_step, standardise
 from relvec.gaussian_process.selection import Merit, hessian, laplace_merit, measure_curvature
-from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
+from relvec.gaussian_process.target import candidate_scales, choose_scale
 from relvec.gaussian_process.vectors import pivots
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.runtime.clock import Clock
 
 GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52

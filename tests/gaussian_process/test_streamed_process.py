@@ -20,8 +20,8 @@ from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, boun
 from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.rows import merge_rows
 from relvec.gaussian_process.streamed import DrawnSamples, Scaling, calibrate_variance, fit_in_passes, sum_all
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.gaussian_process.vectors import grow_vectors
+from relvec.inference.scale import AS_IT_IS
 from relvec.runtime import arrays
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch

@@ -11,11 +11,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, is_inputs
-from relvec.gaussian_process import Scale
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.hyperparameters.interleaving import Interleaved
 from relvec.inference.hyperpriors import FLAT, GammaPrior
 from relvec.inference.predictive import Augmented
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.kernels import as_kernel, has_width
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import memory_bytes

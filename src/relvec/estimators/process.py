@@ -16,13 +16,14 @@ from relvec.estimators.base import BaseModel
 from relvec.estimators.options import ProcessOptions
 from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources import LargeSource, MemorySource, ProcessRows, Source, process_rows
-from relvec.gaussian_process import ProcessPredictor, Scale, Structure, compare_structures, fit_process, rows_to_learn
+from relvec.gaussian_process import ProcessPredictor, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
 from relvec.gaussian_process.classes.fit import vector_row_bytes
 from relvec.gaussian_process.expansion import part_kernel
 from relvec.gaussian_process.fit import MAX_VECTORS
 from relvec.gaussian_process.kernel import Shape
 from relvec.gaussian_process.streamed import LEAST_VECTORS, DrawnSamples, fit_in_passes, grow_further, mark_limit
+from relvec.inference.scale import Scale
 from relvec.kernels import Gaussian, as_kernel
 from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage

@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
-from relvec.gaussian_process import Scale
 from relvec.gaussian_process.classes import ClassModel
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import (
     CalibratedPredictor,
@@ -28,6 +26,7 @@ from relvec.inference.predictive import (
     StudentPredictor,
 )
 from relvec.inference.predictive.linear import LinearExpansion
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.kernels import Gaussian
 from relvec.sparse.distill import DistilledPredictor
 

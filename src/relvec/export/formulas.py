@@ -10,10 +10,9 @@ import numpy as np
 
 from relvec import kernels
 from relvec.basis import Basis
-from relvec.gaussian_process import Scale
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import LinearExpansion
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.inference.tails import MAX_LOG_VARIANCE
 
 

@@ -6,7 +6,7 @@ from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
 from relvec.gaussian_process.selection import Merit, default_candidates
-from relvec.gaussian_process.target import Scale
+from relvec.inference.scale import Scale
 
 __all__ = [
     "Bounds", "Compared", "Component", "Merit", "Part", "ProcessPredictor", "Scale", "Shape", "Structure", "Units",

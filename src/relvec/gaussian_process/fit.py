@@ -32,9 +32,10 @@ from relvec.gaussian_process.rows import (
     without_copies,
 )
 from relvec.gaussian_process.selection import STAGES, Candidate, compare, default_candidates, follow
-from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
+from relvec.gaussian_process.target import choose_scale
 from relvec.gaussian_process.vectors import GAIN_NATS, Pivots, all_rows, likely_gain, pivots
 from relvec.inference import tails
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
 

@@ -41,11 +41,11 @@ from relvec.gaussian_process.rows import (
     rounded_hash,
 )
 from relvec.gaussian_process.selection import Merit
-from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import pivots
 from relvec.inference import tails
 from relvec.inference.error_bars import FOLDS, LEAST_VARYING_ROWS, columns_of_noise, gain_clearly, learn_varying
 from relvec.inference.heteroscedastic import constant_noise
+from relvec.inference.scale import Scale
 from relvec.inference.tails import best_tail
 
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2

@@ -25,12 +25,12 @@ from relvec.gaussian_process.bound import Bounds, Sums, Vectors, sum_rows
 from relvec.gaussian_process.evidence import posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows, Units
-from relvec.gaussian_process.scaled import ScaledPredictor
 from relvec.gaussian_process.selection import Merit
-from relvec.gaussian_process.target import Scale
 from relvec.inference import tails
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
+from relvec.inference.predictive.scaled import ScaledPredictor
+from relvec.inference.scale import Scale
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
 from relvec.runtime.record import Brief, Record, is_index
 

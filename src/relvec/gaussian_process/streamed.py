@@ -31,9 +31,9 @@ from relvec.gaussian_process.held_out import choose_better, follow_inputs
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
 from relvec.gaussian_process.rows import MOST_HELD_ROWS, Units
-from relvec.gaussian_process.target import Scale
 from relvec.gaussian_process.vectors import LEAST_TRIED, Growth, grow_vectors
 from relvec.inference import tails
+from relvec.inference.scale import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors, release_memory, room_for_vectors

@@ -25,7 +25,7 @@ from relvec.gaussian_process.rows import (
     standardise_inputs,
 )
 from relvec.gaussian_process.selection import BEHIND_NATS, Candidate, compare
-from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.scale import AS_IT_IS
 from relvec.kernels import Gaussian, Kernel, Matern
 from relvec.runtime.arrays import hash_rows
 from relvec.runtime.clock import Clock

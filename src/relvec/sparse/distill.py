@@ -26,14 +26,15 @@ from typing import ClassVar
 import numpy as np
 
 from relvec.basis import Basis, Concat, centres_of, kernels_of
-from relvec.gaussian_process import ProcessPredictor, Scale
+from relvec.gaussian_process import ProcessPredictor
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.rows import Rows
-from relvec.gaussian_process.scaled import ScaledPredictor
 from relvec.inference import tails
 from relvec.inference.error_bars import Reach, learn_reach
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import BLOCK_NUMBERS
+from relvec.inference.predictive.scaled import ScaledPredictor
+from relvec.inference.scale import Scale
 from relvec.runtime.arrays import row_slices
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.price import PRICES_NATS, Ladder

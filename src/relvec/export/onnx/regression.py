@@ -10,12 +10,12 @@ from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, expand_machine, scale_of
 from relvec.export.formulas import Number, in_target_units, interval, machine_moments
 from relvec.export.onnx.graph import Graph, RowsWriter
-from relvec.gaussian_process import ProcessPredictor, Scale
+from relvec.gaussian_process import ProcessPredictor
 from relvec.gaussian_process.expansion import ExpandedMember, expand
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import Predictor, StudentPredictor
 from relvec.inference.predictive.linear import LinearExpansion
+from relvec.inference.scale import AS_IT_IS, Scale
 
 
 @dataclass(frozen=True, eq=False)

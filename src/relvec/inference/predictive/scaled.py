@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from relvec.gaussian_process.target import Scale
 from relvec.inference import tails
-from relvec.inference.predictive import Predictor
+from relvec.inference.predictive.contract import Predictor
+from relvec.inference.scale import Scale
 
 
 class ScaledPredictor(Predictor):
