@@ -21,9 +21,9 @@ from dataclasses import replace  # noqa: E402 (after the number of threads)
 import numpy as np  # noqa: E402
 from tables import by_table, one_gaussian, parse, split  # noqa: E402
 
+from relvec.gaussian_process.component import exact_component  # noqa: E402
 from relvec.gaussian_process.fit import average_by_merit, prepare  # noqa: E402
 from relvec.gaussian_process.held_out import measure_spread, prediction_error  # noqa: E402
-from relvec.gaussian_process.predictor import exact_component  # noqa: E402
 from relvec.gaussian_process.selection import default_candidates, learn_candidate  # noqa: E402
 from relvec.inference.scale import AS_IT_IS  # noqa: E402
 from relvec.runtime.clock import Clock  # noqa: E402

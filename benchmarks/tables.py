@@ -69,9 +69,9 @@ def rvm(X, y):
 
 def one_gaussian(X, y):
     """The exact process with one Gaussian part, a width an input, by maximum likelihood: relvec's code, no priors."""
+    from relvec.gaussian_process.component import exact_component
     from relvec.gaussian_process.kernel import Part, Structure
     from relvec.gaussian_process.learn import climb, default_prior, log_posterior, starts
-    from relvec.gaussian_process.predictor import exact_component
     from relvec.gaussian_process.rows import merge_rows, standardise
 
     if len(y) > EXACT_ROWS:

@@ -24,9 +24,9 @@ from tables import by_table, parse, split  # noqa: E402
 
 from relvec.gaussian_process import ProcessPredictor, fit_process  # noqa: E402
 from relvec.gaussian_process.bound import bounds  # noqa: E402
+from relvec.gaussian_process.component import exact_component, sparse_component  # noqa: E402
 from relvec.gaussian_process.evidence import evidence  # noqa: E402
 from relvec.gaussian_process.fit import prepare  # noqa: E402
-from relvec.gaussian_process.predictor import exact_component, sparse_component  # noqa: E402
 from relvec.gaussian_process.vectors import pivots  # noqa: E402
 from relvec.runtime.clock import Clock  # noqa: E402
 

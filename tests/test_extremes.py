@@ -24,7 +24,6 @@ from relvec import (
 from relvec.basis import centres_of
 from relvec.estimators.predictions.scores import explained_share
 from relvec.gaussian_process import Structure, fit_process, rows
-from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Part, Shape
 from relvec.inference.scale import Scale
 from relvec.runtime.clock import Clock
@@ -503,7 +502,7 @@ def test_thousands_of_columns_take_no_memory_for_all_pairs_of_them():
         process = fit_process(
             wide, wide[:, 0], candidates=(structure,), target=Scale(), clock=Clock(0.01), floored=False
         )
-        [expanded] = expand(process, 3000, variance=False)
+        [expanded] = process.expand_components(3000, variance=False)
         assert len(centres_of(expanded.basis)) == 12
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -25,11 +25,11 @@ from relvec.gaussian_process.classes.candidates import (
     standard_candidates,
 )
 from relvec.gaussian_process.classes.choose import choose
+from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.fit import ClassModel, Member, effort_for, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, latent_evidence, learn_latent, settle_latent
 from relvec.gaussian_process.classes.model import Calibration, Features, LatentKernel, calibrate_signals, feature_pivots
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, merge_class_rows, standardise_rows
-from relvec.gaussian_process.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 

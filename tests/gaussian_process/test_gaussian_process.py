@@ -10,13 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 from relvec import GPRegressor, load, save
 from relvec.gaussian_process import Part, Shape, Structure, compare_structures, default_candidates, fit_process
 from relvec.gaussian_process.bound import Sums, bounds
+from relvec.gaussian_process.component import exact_component, sparse_component
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
-from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.fit import floor_targets, prepare
 from relvec.gaussian_process.held_out import choose_better, measure_spread, prediction_error
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import default_prior, learn, log_posterior
-from relvec.gaussian_process.predictor import exact_component, sparse_component
 from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge_rows, rounding_step, standardise
 from relvec.gaussian_process.selection import Merit, hessian, laplace_merit, measure_curvature
 from relvec.gaussian_process.target import candidate_scales, choose_scale
@@ -121,7 +120,7 @@ def test_the_expansion_is_the_process(seed):
     X = np.c_[X, np.ones(len(X)), 100.0 + 5.0 * X[:, 0]]  # a constant and a copy: left out
     process = fit_process(X, np.exp(y), candidates=(STRUCTURES[2], STRUCTURES[0]), max_vectors=30)
     T = X[:7] + 0.1
-    for c, part in zip(process.components, expand(process, X.shape[1]), strict=True):
+    for c, part in zip(process.components, process.expand_components(X.shape[1]), strict=True):
         mean, variance = c.predict(process.units.inputs(T))
         phi, u = part.basis(T), process.units
         np.testing.assert_allclose(phi @ part.weights, u.y_mean + u.y_scale * mean)
@@ -336,7 +335,7 @@ def test_a_baseline_in_the_place_of_a_process_says_so_and_is_a_whole_model(tmp_p
         mean, variance = process.predict(X[:5])
         assert process.samples(X[:5], 7, np.random.RandomState(0), True).shape == (5, 7)
         np.testing.assert_allclose(process.covariance(X[:5], True).diagonal(), variance)
-        line, _ = (part.basis(X[:5]) @ part.weights for part in expand(process, 3) * 2)
+        line, _ = (part.basis(X[:5]) @ part.weights for part in process.expand_components(3) * 2)
         np.testing.assert_allclose(line, mean, rtol=1e-8, atol=1e-10)
     model = GPRegressor().fit(X[:12], y[:12])
     assert model.status_ == "baseline"

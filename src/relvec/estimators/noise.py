@@ -12,12 +12,14 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 
+from relvec.basis import Basis
 from relvec.estimators.sources import MemorySource
 from relvec.gaussian_process import ProcessPredictor
 from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.predictive import Predictor
+from relvec.inference.predictive.expansion import Expansion
 from relvec.inference.predictive.responses import StudentPredictor
 from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
 from relvec.runtime.arrays import hash_rows, unique_rows
@@ -82,6 +84,9 @@ class HeteroscedasticPredictor(Predictor):
         mean, deviation = self.function.location(X, False)
         found = self.function.scale.moments(mean, deviation**2, self.noise_variance(X, mean), noise)
         return found[0], found[1] if variance else None
+
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        return self.function.expand(n_features, basis).with_noise(0.0, self.noise)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Return the covariance (n, n) of the function, or of new targets."""

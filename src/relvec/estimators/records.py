@@ -21,7 +21,7 @@ from relvec.gaussian_process import ProcessPredictor
 from relvec.gaussian_process.classes import ClassModel
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
-from relvec.inference.predictive import ClassPredictor, LatentPredictor, LinearPredictor, Predictor
+from relvec.inference.predictive import ClassPredictor, LatentClasses, LatentPredictor, LinearPredictor, Predictor
 from relvec.runtime.record import Brief, Record
 
 
@@ -84,6 +84,16 @@ class Fitted(Brief, Record, ABC):
     def centres(self) -> np.ndarray:
         """Centres (p, d) of kernels that may be no training rows."""
         return np.zeros((0, 0))
+
+    @property
+    def latent_classes(self) -> LatentClasses | None:
+        """What predicts the classes of a machine or a linear model; None of others."""
+        return None
+
+    @property
+    def process_classes(self) -> ClassModel | None:
+        """What predicts the classes of a process; None of others."""
+        return None
 
     @property
     def bound_basis(self) -> Basis | None:
@@ -190,6 +200,11 @@ class FittedRVM(Fitted):
     choices: list[Any] | None = None
     theta: np.ndarray | None = None
     loss_nats: np.ndarray | None = None
+    classifier: LatentClasses | None = None
+
+    @property
+    def latent_classes(self) -> LatentClasses | None:
+        return self.classifier
 
     @property
     def bound_basis(self) -> Basis:
@@ -290,6 +305,10 @@ class FittedProcess(Fitted):
     selection: list
     merit: np.ndarray | None
     class_process: ClassModel | None = None
+
+    @property
+    def process_classes(self) -> ClassModel | None:
+        return self.class_process
 
     @property
     def earlier(self) -> list[ProcessPredictor] | ClassModel:

@@ -11,8 +11,8 @@ import numpy as np
 from relvec import kernels
 from relvec.basis import Basis
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.predictive.linear import LinearExpansion
-from relvec.inference.scale import AS_IT_IS, Scale
+from relvec.inference.predictive.expansion import Expansion, LinearExpansion
+from relvec.inference.scale import Scale
 from relvec.inference.tails import MAX_LOG_VARIANCE
 
 
@@ -83,20 +83,56 @@ def kernel_profile(kernel: kernels.Kernel, squared: Number) -> Number:
 PROFILED = (kernels.Gaussian, kernels.Laplace, kernels.Cauchy, kernels.LogDistance, kernels.Matern)
 
 
-def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bool) -> tuple[Number, Number | None]:
-    """Return the mean and, if asked, variance of new targets of a machine or a linear model, on their scale."""
-    mean = writer.dot(part.basis, part.weights)
-    if not (std or counts):
+def target_moments(writer: Writer, expansion: Expansion, std: bool) -> tuple[Number, Number | None]:
+    """Return the mean and, if asked, variance of new targets."""
+    scale, mixed = expansion.scale, len(expansion.parts) > 1 and expansion.noise is None
+    if not mixed or scale.sign == 0:
+        mean, variance = location_moments(writer, expansion, std or scale.sign != 0)
+        return in_target_units(scale, mean, variance, std)
+    found = [in_target_units(scale, *_part_moments(writer, part, True), std) for part in expansion.parts]
+    return _mix(found, expansion.shares)
+
+
+def location_moments(writer: Writer, expansion: Expansion, std: bool) -> tuple[Number, Number | None]:
+    """Return the mean and, if asked, variance of new targets on their scale; of counts in their own units."""
+    variances = std or expansion.counts
+    mean, variance = _mix([_part_moments(writer, part, variances) for part in expansion.parts], expansion.shares)
+    if variance is None:
         return mean, None
-    variance = _function_variance(writer, part)
-    if counts:  # moments of a log-normal rate, and of the counts
+    if expansion.counts:  # moments of a log-normal rate, and of the counts
         rate = (mean + variance * 0.5).exp()
         return rate, rate * rate * variance.expm1() + rate if std else None
+    if expansion.noise is not None:
+        variance = variance + writer.noise_variance(expansion.noise, mean)
+    if expansion.reach is not None:  # the share of the prior's variance that functions kept do not reach
+        reach = expansion.reach
+        share = (writer.squares(reach.basis, reach.represented).negative() + 1.0).maximum(0.0)
+        variance = variance + share * reach.variance
+    return mean, variance
+
+
+def _mix(parts: list[tuple[Number, Number | None]], shares: np.ndarray) -> tuple[Number, Number | None]:
+    """Return the mean and, where they are known, variance of a mixture of distributions with these moments."""
+    if len(parts) == 1:
+        return parts[0]
+    means = [m * float(share) for (m, _), share in zip(parts, shares, strict=True)]
+    mean = sum(means[1:], means[0])
+    apart = [(v, m - mean, float(share)) for (m, v), share in zip(parts, shares, strict=True) if v is not None]
+    spreads = [(v + d * d) * share for v, d, share in apart]
+    return mean, sum(spreads[1:], spreads[0]) if spreads else None
+
+
+def _part_moments(writer: Writer, part: LinearExpansion, std: bool) -> tuple[Number, Number | None]:
+    """Return the mean and, if asked, variance of new targets under one part of a mixture, on their scale."""
+    mean = writer.dot(part.basis, part.weights)
+    if not std:
+        return mean, None
+    variance = _function_variance(writer, part)
+    if part.prior or part.represented.size:
+        variance = (variance + part.prior - writer.squares(part.basis, part.represented)).maximum(0.0)
     variance = variance + part.noise
     if part.varying is not None:
         variance = variance * writer.noise_variance(part.varying, mean).maximum(part.varying.least)
-    if part.prior:  # the share of the prior's variance that functions kept do not reach
-        variance = variance + (writer.squares(part.basis, part.represented).negative() + 1.0).maximum(0.0) * part.prior
     return mean, variance
 
 
@@ -123,12 +159,12 @@ def _from_level(scale: Scale, level: Number) -> Number:
     return (level - scale.offset) * (scale.sign * scale.scale) + scale.end
 
 
-def interval(
-    centre: Number, variance: Number, threshold: float, counts: bool, scale: Scale = AS_IT_IS
-) -> tuple[Number, Number]:
+def target_interval(writer: Writer, expansion: Expansion, threshold: float) -> tuple[Number, Number]:
     """Return the lower and upper end of the interval of a calibrated model, for a bound on the score of a new row."""
-    reach = variance.sqrt() * float(threshold)
+    centre, variance = location_moments(writer, expansion, True)
+    assert variance is not None
+    reach, scale = variance.sqrt() * float(threshold), expansion.scale
     lower, upper = centre - reach, centre + reach
     if scale.sign:  # `Scale.inverse`
         lower, upper = (_from_level(scale, (end * float(scale.sign)).exp()) for end in (lower, upper))
-    return (lower.ceil().maximum(0.0), upper.floor()) if counts else (lower, upper)
+    return (lower.ceil().maximum(0.0), upper.floor()) if expansion.counts else (lower, upper)

@@ -7,17 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
+from relvec.gaussian_process.component import Component, exact_component, sparse_component
 from relvec.gaussian_process.evidence import evidence, losses
 from relvec.gaussian_process.held_out import Target, measure_spread, prediction_error, raise_to_floor, vary_error_bars
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Floors, climb, default_prior, log_posterior
-from relvec.gaussian_process.predictor import (
-    Compared,
-    Component,
-    ProcessPredictor,
-    exact_component,
-    sparse_component,
-)
+from relvec.gaussian_process.predictor import Compared, ProcessPredictor
 from relvec.gaussian_process.rows import (
     Rows,
     Units,

@@ -17,17 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.bound import bounds
+from relvec.gaussian_process.component import Component, exact_component, sparse_component
 from relvec.gaussian_process.evidence import leave_one_out, leave_out, posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Floors, Mode, climb, default_prior, log_posterior
-from relvec.gaussian_process.predictor import (
-    Compared,
-    Component,
-    ProcessPredictor,
-    exact_component,
-    mix,
-    sparse_component,
-)
+from relvec.gaussian_process.predictor import Compared, ProcessPredictor, mix
 from relvec.gaussian_process.rows import (
     COMPARED_ROWS,
     LEAST_HELD_ROWS,

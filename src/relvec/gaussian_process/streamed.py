@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 
 from relvec.design import Block, Draw, Samples
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums, sum_rows
+from relvec.gaussian_process.component import Component, component_of
 from relvec.gaussian_process.fit import (
     LastStage,
     Prepared,
@@ -29,7 +30,7 @@ from relvec.gaussian_process.fit import (
 )
 from relvec.gaussian_process.held_out import choose_better, follow_inputs
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
+from relvec.gaussian_process.predictor import ProcessPredictor
 from relvec.gaussian_process.rows import MOST_HELD_ROWS, Units
 from relvec.gaussian_process.vectors import LEAST_TRIED, Growth, grow_vectors
 from relvec.inference import tails

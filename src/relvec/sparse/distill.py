@@ -27,11 +27,11 @@ import numpy as np
 
 from relvec.basis import Basis, Concat, centres_of, kernels_of
 from relvec.gaussian_process import ProcessPredictor
-from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.rows import Rows
 from relvec.inference import tails
 from relvec.inference.error_bars import Reach, learn_reach
 from relvec.inference.heteroscedastic import LogNoise
+from relvec.inference.predictive.expansion import Expansion, LinearExpansion, ReachExpansion
 from relvec.inference.predictive.linear import BLOCK_NUMBERS
 from relvec.inference.predictive.scaled import ScaledPredictor
 from relvec.inference.scale import Scale
@@ -109,6 +109,13 @@ class DistilledPredictor(ScaledPredictor):
     def noise_columns(self) -> np.ndarray:
         """Columns of X that error bars depend on, the number of columns for the mean; empty where they do not."""
         return np.zeros(0, dtype=int) if self.varying is None else np.unique(self.varying.columns)
+
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        own = self.basis if basis is None else basis
+        none = np.zeros((own.n_atoms, 0))
+        low, high = self.log_limits.tolist()
+        part = LinearExpansion(own, self.weights, none, none, 0.0, 0.0, self.varying, self.log_variance, (low, high))
+        return Expansion((part,), scale=self.scale, reach=ReachExpansion.of(self.reach))
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         ordered = self.log_limits.shape == (2,) and self.log_limits[0] <= self.log_limits[1]
@@ -228,7 +235,7 @@ class _Functions:
 def _functions_of(process: ProcessPredictor, numbers: np.ndarray | None) -> _Functions:
     """Return the functions of all components; the columns of the linear part and the constant once."""
     d, m = process.vectors.shape[1], len(process.vectors)
-    parts = expand(process, d, numbers, variance=False)
+    parts = process.expand_components(d, numbers, variance=False)
     n_kernels = [m * len(component.structure.parts) for component in process.components]
     ends = [part.basis.n_atoms - n for part, n in zip(parts, n_kernels, strict=True)]
     longest = int(np.argmax(ends))  # some components may have no linear part

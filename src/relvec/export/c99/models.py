@@ -8,8 +8,8 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.export.c99.source import CSource, RowWriter, format_double, quote
-from relvec.export.exported import ExportedModel, dense_weights, expand_machine, scale_of
-from relvec.export.formulas import in_target_units, interval, machine_moments
+from relvec.export.exported import ExportedModel
+from relvec.export.formulas import target_interval, target_moments
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 
@@ -19,12 +19,9 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
 
     A calibrated model has NAME_predict_interval(x, lower, upper) too.
     """
-    outputs = [expand_machine(model, predictor) for predictor in model.predictors]
-    scales = [scale_of(predictor) for predictor in model.predictors]
-    counts = [predictor.is_count for predictor in model.predictors]
-    assert model.basis is not None
+    outputs = model.outputs
     source.constant("OUTPUTS", len(outputs))
-    writer = RowWriter(source, model.basis, prepared)
+    writer = RowWriter(source, [basis for output in outputs for basis in output.bases], prepared)
 
     def add(name: str, results: tuple[str, ...], assign: Callable[[int], list[str]]) -> None:
         """Add a function that sets results of every output by these statements."""
@@ -33,15 +30,12 @@ def write_regression(source: CSource, model: ExportedModel, prepared: bool, std:
         writer.add_function(head, [line for i in range(len(outputs)) for line in assign(i)])
 
     def assign_moments(i: int) -> list[str]:
-        centre, spread = machine_moments(writer, outputs[i], counts[i], std or scales[i].sign != 0)
-        mean, variance = in_target_units(scales[i], centre, spread, std)
+        mean, variance = target_moments(writer, outputs[i], std)
         return [f"mean[{i}] = {mean.name};", *([] if variance is None else [f"std[{i}] = sqrt({variance.name});"])]
 
     def assign_interval(i: int) -> list[str]:
         assert model.thresholds is not None
-        centre, variance = machine_moments(writer, outputs[i], counts[i], True)
-        assert variance is not None
-        lower, upper = interval(centre, variance, model.thresholds[i], counts[i], scales[i])
+        lower, upper = target_interval(writer, outputs[i], model.thresholds[i])
         return [f"lower[{i}] = {lower.name};", f"upper[{i}] = {upper.name};"]
 
     add("predict", ("mean", "std") if std else ("mean",), assign_moments)
@@ -54,16 +48,17 @@ _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
 def write_classification(source: CSource, model: ExportedModel, prepared: bool) -> None:
     """Add NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if a pipeline's steps come before."""
-    assert model.classes is not None and model.basis is not None
+    machine = model.machine
+    assert model.classes is not None and model.basis is not None and machine is not None
     K = len(model.classes)
     _add_labels(source, model.classes)
-    writer = RowWriter(source, model.basis, prepared)
-    functions = [pair for predictor in model.latents for pair in dense_weights(predictor)]
-    softmax = K > 2 and len(model.latents) == 1
+    writer = RowWriter(source, [model.basis], prepared)
+    functions = [pair for latent in machine.latents for pair in latent.dense_weights()]
+    softmax = K > 2 and len(machine.latents) == 1
     write = _write_softmax if softmax else _write_logistic
-    variables, results = write(writer, model.basis, functions, K, model.averaged)
-    if model.slope != 1.0:
-        results = [*results, _add_slope(source, model.slope)]
+    variables, results = write(writer, model.basis, functions, K, machine.averaged)
+    if machine.slope != 1.0:
+        results = [*results, _add_slope(source, machine.slope)]
     writer.add_function(_PROBABILITIES, results, variables)
     if model.thresholds is not None:
         _add_set(source, model.thresholds[0])

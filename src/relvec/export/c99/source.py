@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import SupportsFloat
 
 import numpy as np
@@ -189,12 +190,15 @@ def _column_expression(source: CSource, columns: np.ndarray) -> str:
 
 
 class RowWriter(Statements, Writer):
-    """Statements about the basis functions phi of one row."""
+    """Statements about the basis functions phi of one row: those of several bases, one after the other."""
 
-    def __init__(self, source: CSource, basis: Basis, prepared: bool) -> None:
+    def __init__(self, source: CSource, parts: Sequence[Basis], prepared: bool) -> None:
         super().__init__()
         self.source, self._prepared, self._squares_known = source, prepared, False
-        write_columns(source, basis)
+        own = list({id(basis): basis for basis in parts}.values())
+        ends = np.cumsum([basis.n_atoms for basis in own])
+        self._n_atoms, self._columns = int(ends[-1]), dict(zip(map(id, own), ends - [b.n_atoms for b in own]))
+        write_columns(source, own[0] if len(own) == 1 else bases.Concat(tuple(own), n_features=own[0].n_features))
         source.add("""static double @dot(const double *phi, const double *w)
 {
     double s = 0.0;
@@ -213,13 +217,14 @@ class RowWriter(Statements, Writer):
         self.lines.clear()
 
     def dot(self, basis: Basis, weights: np.ndarray) -> Number:
-        return Number(self, self.let(f"@dot(phi, {self.source.table(weights if len(weights) else [0.0], 'm')})"))
+        table = self.source.table(self._among_all(basis, weights) if self._n_atoms else [0.0], "m")
+        return Number(self, self.let(f"@dot(phi, {table})"))
 
     def squares(self, basis: Basis, root: np.ndarray) -> Number:
         if not root.size:
             return Number(self, "0.0")
         self._add_squares()
-        table = self.source.table(root, "s")
+        table = self.source.table(self._among_all(basis, root), "s")
         return Number(self, self.let(f"@squares(phi, {table}, {root.shape[1]})"))
 
     def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
@@ -251,6 +256,12 @@ class RowWriter(Statements, Writer):
 {more if spread else ""}    return exp(v);
 }}""")
         return Number(self, self.let(f"{name}({'u' if self._prepared else 'x'}, {mean.name})"))
+
+    def _among_all(self, basis: Basis, weights: np.ndarray) -> np.ndarray:
+        """Return weights (k, ...) of the functions of one basis as weights of all: 0 for the others."""
+        found, first = np.zeros((self._n_atoms, *weights.shape[1:])), self._columns[id(basis)]
+        found[first : first + len(weights)] = weights
+        return found
 
     def _add_squares(self) -> None:
         """Add NAME_squares(phi, root, k): |phi'root|^2 for root (m, k)."""

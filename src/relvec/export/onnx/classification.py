@@ -6,14 +6,13 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
-from relvec.export.exported import ExportedModel, dense_weights
+from relvec.export.exported import ExportedModel
+from relvec.export.formulas import Number
 from relvec.export.onnx.graph import Graph, RowsWriter, add_columns, add_matrix
-from relvec.export.onnx.regression import process_scores
 from relvec.gaussian_process.classes import ClassModel
-from relvec.gaussian_process.expansion import expand_members, log_prior_odds
+from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
-from relvec.inference.predictive import LatentPredictor
 
 _ERFCX_DEGREE = 16  # error 2e-11, relative
 _INT64, _DOUBLE = 7, 11  # onnx.TensorProto.INT64, DOUBLE
@@ -27,22 +26,23 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     if model.process is not None:
         choice, proba = add_class_process(graph, model.process, model.n_features, x)
         return g("Gather", labels, choice, axis=0), proba
-    assert model.basis is not None
-    columns, averaged = add_columns(graph, model.basis, x), model.averaged
-    latent = [_add_latent(graph, predictor, columns) for predictor in model.latents]
+    machine = model.machine
+    assert model.basis is not None and machine is not None
+    columns, averaged, slope = add_columns(graph, model.basis, x), machine.averaged, machine.slope
+    latent = [_add_latent(graph, function.dense_weights(), columns) for function in machine.latents]
     if K > 2 and len(latent) == 1:
         proba = _add_softmax(graph, *latent[0], K) if averaged else g("Softmax", latent[0][0], axis=1)
-        if model.slope != 1.0:
+        if slope != 1.0:
             logs = g("Log", g("Max", proba, c(float(np.finfo(float).tiny))))
-            proba = g("Softmax", g("Mul", logs, c(model.slope)), axis=1)
+            proba = g("Softmax", g("Mul", logs, c(slope)), axis=1)
         choice = g("ArgMax", proba, axis=1, keepdims=0)
         return g("Gather", labels, choice, axis=0), proba
     variances = [graph.total(g("Mul", T[0], T[0]), 1, keep=True) for _, T in latent]
     pairs = [_add_logistic(graph, mean, v, averaged) for (mean, _), v in zip(latent, variances, strict=True)]
     if K == 2:
         ((p, rest, odds),) = pairs
-        if model.slope != 1.0:
-            p, rest, _ = _add_logistic(graph, g("Mul", odds, c(model.slope)), "", averaged=False)
+        if slope != 1.0:
+            p, rest, _ = _add_logistic(graph, g("Mul", odds, c(slope)), "", averaged=False)
         proba = g("Concat", rest, p, axis=1)
         choice = g("Squeeze", g("Cast", g("Greater", latent[0][0], c(0.0)), to=_INT64), c([1]))
         return g("Gather", labels, choice, axis=0), proba
@@ -66,16 +66,35 @@ def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
 
 
 def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:
-    """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.expansion`)."""
+    """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.classes.expansion`)."""
     g, c = graph.node, graph.constant
     members = expand_members(model, n_features)
-    names = [score.name for score in process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
+    names = [score.name for score in _process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
     if len(names) > 1:
         scores = g("Concat", *names, axis=1)
         return g("ArgMax", scores, axis=1, keepdims=0), g("Softmax", scores, axis=1)
     p, rest, _ = _add_logistic(graph, names[0], "", averaged=False)
     choice = g("Squeeze", g("Cast", g("Greater", names[0], c(0.0)), to=_INT64), c([1]))
     return choice, g("Concat", rest, p, axis=1)
+
+
+def _process_scores(writer: RowsWriter, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
+    """Return the log-odds of the second of two classes, or a score of every class, of a process for classes.
+
+    Its members add to the log-odds, or scores, that the base rates have away from the data.
+    """
+    signals: list[list[Number]] = [[] for _ in log_odds]
+    for member in members:
+        first = member.functions[0]
+        left = None
+        if first.prior:
+            left = (writer.squares(first.basis, first.represented).negative() + first.prior).maximum(0.0)
+        for own, function in zip(signals, member.functions, strict=True):
+            variance = writer.squares(function.basis, function.root)
+            variance = variance if left is None else variance + left
+            mean = writer.dot(function.basis, function.weights)
+            own.append(mean / (variance * member.moderation + 1.0).sqrt() * member.slope)
+    return [sum(own[1:], own[0]) + float(odds) for own, odds in zip(signals, log_odds, strict=True)]
 
 
 def onnx_labels(classes: np.ndarray) -> np.ndarray:
@@ -85,9 +104,9 @@ def onnx_labels(classes: np.ndarray) -> np.ndarray:
     return classes.astype(np.float64) if classes.dtype.kind == "f" else classes.astype(str)
 
 
-def _add_latent(graph: Graph, predictor: LatentPredictor, columns: str) -> tuple[str, list[str]]:
+def _add_latent(graph: Graph, functions: list[tuple[np.ndarray, np.ndarray]], columns: str) -> tuple[str, list[str]]:
     """Add the means (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
-    means, roots = zip(*dense_weights(predictor), strict=True)
+    means, roots = zip(*functions, strict=True)
     mean = graph.node("MatMul", columns, add_matrix(graph, np.column_stack(means)))
     return mean, [graph.node("MatMul", columns, add_matrix(graph, root)) for root in roots]
 

@@ -66,7 +66,7 @@ def convert_pipeline(model: BaseEstimator, X: RowsLike, coverage: float) -> Mode
     hint = "; relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
     _, last = split_pipeline(model, "to_onnx", hint)
     check_is_fitted(last)
-    rows = X if hasattr(X, "columns") else np.asarray(X)
+    rows = np.asarray(X) if isinstance(X, list | tuple | np.ndarray) else X
     rows = _safe_indexing(rows, np.arange(min(len(rows), _MAX_COMPARED_ROWS)))
     inputs = _inputs(rows)
     regressing = is_regressor(last)

@@ -165,6 +165,10 @@ class AugmentedLatentPredictor(Record):
                 covariance[part] += E @ gain[..., :K]
         return mean, covariance
 
+    def dense_weights(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Refuse exports, as the function added has no place of its own."""
+        raise NotImplementedError(f"exports cannot translate the predictive distribution {type(self).__name__}")
+
     def _inner_products(self, trained: list[np.ndarray], added: np.ndarray, output: int) -> np.ndarray:
         """Inner products (b, k) of the model's functions with those added (n, b) to one output, B the weight."""
         found = np.zeros((added.shape[1], len(self.latent.mean)))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 
+from relvec.basis import Basis
 from relvec.inference import tails
 from relvec.inference.error_bars import ErrorBars, Reach
 from relvec.inference.linalg import covariance_root
 from relvec.inference.predictive.contract import Predictor
+from relvec.inference.predictive.expansion import Expansion, ReachExpansion
 from relvec.inference.predictive.linear import LinearPredictor
 
 _BLOCK_NUMBERS = 1_000_000  # correlations with the centres that are held at once
@@ -62,6 +64,12 @@ class CalibratedPredictor(Predictor):
         mean, variance = self.moments(X, True, True)
         assert variance is not None
         return tails.log_density((y - mean) ** 2, variance, self.bars.tails(X, mean))
+
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        found = self.function.expand(n_features, basis)
+        (part,), factor = found.parts, 1.0 if self.bars.varying is not None else self.bars.factor
+        part = replace(part, root=np.sqrt(factor) * part.root, noise=factor * part.noise, varying=self.bars.varying)
+        return replace(found, parts=(part,), reach=ReachExpansion.of(self.reach))
 
     @property
     def noise_columns(self) -> np.ndarray:

@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtri
 
+from relvec.basis import Basis
 from relvec.inference.evidence import LOG_2PI
+from relvec.inference.predictive.expansion import Expansion
 from relvec.runtime.arrays import Array, like, namespace
 from relvec.runtime.record import Record
 
@@ -71,6 +73,13 @@ class Predictor(Record, ABC):
     def noise_columns(self) -> np.ndarray:
         """Columns of X that error bars depend on, the number of columns for the mean; empty where they do not."""
         return np.zeros(0, dtype=int)
+
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        """Return the distribution of new targets at X (n, n_features) as sums of basis functions.
+
+        ``basis`` is that of the model, which all its outputs share; None of a process.
+        """
+        raise NotImplementedError(f"exports cannot translate the predictive distribution {type(self).__name__}")
 
 
 class ClassPredictor(Record, ABC):

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.contract import Predictor
+from relvec.inference.predictive.expansion import Expansion, LinearExpansion
 from relvec.runtime.arrays import Array, add_diagonal, array_slices, like, namespace, squares, take
 from relvec.runtime.record import Record, is_index
 
@@ -82,6 +82,13 @@ class LinearPredictor(Predictor):
         drawn *= self.unit
         return drawn
 
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        with np.errstate(over="ignore"):  # refused where the numbers are written
+            unit = self.unit / self.scale
+            root, none = self.root * unit[:, None], np.zeros((len(unit), 0))
+            noise = float(self.noise * self.unit**2)
+            return Expansion((LinearExpansion(basis or self.basis, self.mean * unit, root, none, 0.0, noise),))
+
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         return self.basis.is_bound and self.basis.n_atoms == sizes["m"] and bool((self.scale != 0.0).all())
 
@@ -122,6 +129,16 @@ class LatentPredictor(Record):
         Phi = self.basis(X) / like(X, self.scale)
         return [take(Phi, self.places[i], 1) for i in self._weights_by_output()]
 
+    def dense_weights(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return weights (m,) of each function and the root (m, k) of their covariance, in units of the basis."""
+        found = []
+        for own in self._weights_by_output():
+            mean, root = np.zeros(len(self.scale)), np.zeros((len(self.scale), self.root.shape[1]))
+            mean[self.places[own]] = self.mean[own] / self.scale[self.places[own]]
+            root[self.places[own]] = self.weight_root[own]
+            found.append((mean, root))
+        return found
+
     def multiply(self, X: np.ndarray, A: np.ndarray) -> list[np.ndarray]:
         """For each output its functions at X times its rows of A (n, k, j), one matrix a point: (n, j)."""
         parts = zip(self.functions(X), self._weights_by_output(), strict=True)
@@ -147,24 +164,3 @@ class LatentPredictor(Record):
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         indices = is_index(self.places, sizes["m"]) and is_index(self.outputs, self.n_outputs)
         return self.basis.is_bound and self.basis.n_atoms == sizes["m"] and indices
-
-
-@dataclass(frozen=True, eq=False)
-class LinearExpansion:
-    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets.
-
-    A variance whose logarithm is a sum of functions is exp(log_variance'phi(x)), within limits, instead.
-    Where error bars depend on the inputs, exp(h) of `varying`, a function of the inputs and the mean, multiplies them.
-    """
-
-    basis: Basis  # bound basis of the k functions phi
-    # (k,), (k, j), (k, m)
-    weights: np.ndarray
-    root: np.ndarray
-    represented: np.ndarray
-    # variances
-    prior: float
-    noise: float
-    varying: LogNoise | None = None
-    log_variance: np.ndarray | None = None  # (k,)
-    log_limits: tuple[float, float] = (-np.inf, np.inf)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr, ndtri, pdtr
 
+from relvec.basis import Basis
 from relvec.inference.likelihoods import (
     LOG_NORMAL_WEIGHTS,
     NORMAL_NODES,
@@ -19,6 +20,7 @@ from relvec.inference.likelihoods import (
 )
 from relvec.inference.predictive.augmented import AugmentedLatentPredictor
 from relvec.inference.predictive.contract import ClassPredictor, Predictor
+from relvec.inference.predictive.expansion import Expansion
 from relvec.inference.predictive.linear import LatentPredictor, LinearPredictor
 from relvec.inference.tails import MAX_LOG_VARIANCE
 from relvec.runtime.arrays import Array, namespace
@@ -150,6 +152,9 @@ class CountPredictor(Predictor):
         rates = f[:, None] + np.sqrt(spread)[:, None] * NORMAL_NODES
         return logsumexp(y[:, None] * rates - _rate(rates) - gammaln(y + 1.0)[:, None] + LOG_NORMAL_WEIGHTS, axis=1)
 
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        return replace(self.latent.expand(n_features, basis).with_noise(0.0), counts=True)
+
     def _latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, spread = self.latent.moments(X, True, False)
         assert spread is not None
@@ -222,6 +227,9 @@ class StudentPredictor(Predictor):
         mean, variances, log_share = self._mixture(X, True)
         squares = (y - mean)[:, None] ** 2
         return logsumexp(log_share - 0.5 * (np.log(2.0 * np.pi * variances) + squares / variances), axis=1)
+
+    def expand(self, n_features: int, basis: Basis | None) -> Expansion:
+        return self.function.expand(n_features, basis).with_noise(self.noise)
 
     @property
     def _scale2(self) -> float:
