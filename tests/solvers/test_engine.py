@@ -8,7 +8,6 @@ import pytest
 
 import oracle
 from problems import problem_of, random_problem, sinc_problem, single_move_gains
-from relvec import RVR
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.runtime.clock import Clock
@@ -231,16 +230,3 @@ def test_a_certificate_that_lacks_digits_is_made_again(monkeypatch):
     assert result.status is Status.CONVERGED
     for solver, problem, *_ in asked:
         assert isinstance(problem.start, Start) and solver.restarts == 0
-
-
-@pytest.mark.parametrize("seed", [1, 7, 8, 12])
-def test_the_updates_of_mackay_and_em_end_no_higher(seed):
-    rng = np.random.default_rng(seed)
-    X, Z = rng.uniform(-3.0, 3.0, (40, 2)), rng.uniform(-3.0, 3.0, (16, 2))
-    truth = np.exp(-((X[:, None] - Z) ** 2).sum(2) / 9.0) @ rng.normal(size=16)
-    y = truth + 0.1 * truth.std() * rng.normal(size=40)
-    own, *others = (
-        RVR(kernel="matern52", width=3.0, solver=solver).fit(X, y).log_marginal_likelihood_
-        for solver in ("sequential", "mackay", "em")
-    )
-    assert own >= max(others) - 0.1

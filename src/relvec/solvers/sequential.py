@@ -26,12 +26,11 @@ class Sequential:
     Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
     precision is infinite leave. When no addition helps, restarts are tried: the noise is held below the value found,
     so that more atoms enter, and released again. The best model is kept and polished, with exchanges of one atom for
-    another, and in a regression of two whose weights the data hardly tell apart. A regression of up to 128 candidates
-    also starts from all of them by EM's updates, from none with less noise, and without some or one of the functions. A
-    restart to a model of more than half as many functions as rows, or nearly without noise, is refused where the model
-    is none: it would have more evidence and no honest error bars. An atom whose column correlates above
-    .999 with one in the model of the same target or class, the constant excepted, enters only where it gains over
-    2 log M nats (M units that may enter), in additions, exchanges and the certificate alike.
+    another, and in a regression of two whose weights the data hardly tell apart. A restart to a model of more than half
+    as many functions as rows, or nearly without noise, is refused where the model is none: it would have more evidence
+    and no honest error bars. An atom whose column correlates above .999 with one in the model of the same target or
+    class, the constant excepted, enters only where it gains over 2 log M nats (M units that may enter), in additions,
+    exchanges and the certificate alike.
 
     Parameters
     ----------

@@ -39,7 +39,6 @@ constexpr double MIN_EXCHANGE_GAIN_NATS = -1.0;
 constexpr double COPY = 1.0 - 1e-12;          // correlation of copies
 constexpr double ROUGH_TOL_NATS = 0.05;       // smaller gains are left at first in restarts
 constexpr double MAX_SHORTFALL_NATS = 5.0;    // a restart that falls short by no more is settled to the end
-constexpr double SMALL_SHORTFALL_NATS = 2.0;  // likewise, of the starts from few atoms or without some
 constexpr double MIN_REPEAT_GAIN_NATS = 1.0;  // a restart that gains as much is tried again
 constexpr double MIN_RESTART_GAIN_NATS = 0.1;
 constexpr double NATS_A_FUNCTION = 0.5;       // that a restart has to gain for each function it adds
@@ -49,11 +48,9 @@ constexpr int MIN_ADDED = 10, MAX_ADDED = 100;
 constexpr double ADDED_SHARE = 0.5;
 constexpr double MAX_NOISE_RISE = 5.0;        // above its start: then a noise that may not rise is tried
 constexpr int SHORT_DICTIONARY = 256;         // atoms: a search from all of them is tried where a model has few,
-constexpr int QUICK_DICTIONARY = 128;         // and up to so many whether the noise has risen or not, with the starts
-constexpr int RANDOM_STARTS = 3;              // that a path among few atoms is cheap for (`benchmarks/optima.py`)
-constexpr int WITHOUT_ONE = 4;
+constexpr int QUICK_DICTIONARY = 128;         // and up to so many whether the noise has risen or not
 constexpr double FEW_SHARE = 0.15;            // of the rows: few atoms
-constexpr int BACKWARD_UPDATES[2] = {12, 20};  // of MacKay and of expectation-maximisation
+constexpr int BACKWARD_UPDATES = 12;
 constexpr double MAX_SPREAD = 1e7, MOST_ALPHA = 1e3;  // beta / alpha at most, and the precision at which an atom leaves
 constexpr int CAPPED_ATOMS = 30;
 constexpr double CAPPED_SHARE = 0.1;
@@ -70,7 +67,6 @@ constexpr int MAX_RETRIES = 3;
 enum Action { START, ADD, REESTIMATE, REMOVE, EXCHANGE, RESTART };
 enum Ended { DONE, STOPPED, LATE, MAX_STEPS, NO_DIGITS, FAILED };
 enum Prior { FLAT, SIZE, CONSTANT };
-enum Update { MACKAY, EM };
 
 struct Blas {
   void (*dgemv)(char*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
@@ -782,9 +778,9 @@ class Engine {
   }
 
   // Settles another model: roughly, and to the end where it may be better than the first.
-  void finish(const Model& first, double shortfall = MAX_SHORTFALL_NATS) {
+  void finish(const Model& first) {
     climb(std::max(tolerance(model.size()), ROUGH_TOL_NATS));
-    if (!(score(model) > score(first) - shortfall) || !admits(first, model)) return;
+    if (!(score(model) > score(first) - MAX_SHORTFALL_NATS) || !admits(first, model)) return;
     if (same_support(model, first)) return;
     climb(tolerance(model.size()));
     while (shrink(tolerance(model.size()))) {}
@@ -828,33 +824,6 @@ class Engine {
     leave_out(gone);
   }
 
-  // Without the atom that so many others are worth less than, and one exchange.
-  void drop_weak(int rank) {
-    std::vector<int> places = places_in_order();
-    if (rank >= model.size()) return;
-    auto worth = [&](int i) { return std::rint(-1e6 * gain_delete(i)); };  // further digits are rounding
-    std::stable_sort(places.begin(), places.end(), [&](int i, int j) { return worth(i) < worth(j); });
-    std::vector<unsigned char> gone(model.size());
-    gone[places[rank]] = 1;
-    leave_out(gone);
-    relax(10, false, ROUGH_TOL_NATS, INF);
-    scan();
-    exchange(ROUGH_TOL_NATS);
-  }
-
-  // Anew, with the noise held below that of the model until no addition gains.
-  void from_nothing() {
-    const double beta = model.beta;
-    model.atoms.clear();
-    model.alpha.clear();
-    model.beta = std::min(beta / LOW_NOISE[0], 1.0 / set_.noise_floor);
-    load(model);
-    climb(ROUGH_TOL_NATS, true, static_cast<int>(CROWDED * N_), INF, 5);
-    model.beta = beta;
-    load(model);
-    relax(5, false, ROUGH_TOL_NATS, INF);
-  }
-
   // The better of the model and the one that was found from it; nats gained, less half a nat for each function more,
   // -inf where the first stays.
   double judge(Model& first, bool admitted) {
@@ -873,13 +842,13 @@ class Engine {
 
   // What a move and a search from there find, where it is better; one that loses the digits is given up.
   template <class Move>
-  double restart(Move move, double shortfall = MAX_SHORTFALL_NATS) {
+  double restart(Move move) {
     Model first = model;
     recording_ = false;
     bool found = true;
     try {
       move();
-      finish(first, shortfall);
+      finish(first);
     } catch (const Stop& stop) {
       if (stop.why != NO_DIGITS) throw;
       near_factor_ = 1.0;
@@ -888,9 +857,8 @@ class Engine {
     return judge(first, found && admits(first, model));
   }
 
-  // From every atom that is no near-copy of one before it, by the updates of MacKay, T01 eq. (16) and (18), or of
-  // expectation-maximisation, T01 eq. (48) and (50), which keeps more atoms.
-  void every_atom(Update update) {
+  // From every atom that is no near-copy of one before it, by the updates of MacKay, T01 eq. (16) and (18).
+  void every_atom() {
     std::vector<int> places(M_), keep;
     for (int j = 0; j < M_; j++) places[j] = j;
     std::sort(places.begin(), places.end(), [&](int a, int b) { return order_[a] < order_[b]; });
@@ -908,20 +876,16 @@ class Engine {
     for (int j : keep) model.alpha.push_back((1.0 + 1e-3 * static_cast<double>(order_[j]) / M_) / N_);
     if (!set_.fixed_noise) model.beta = 1.0 / set_.noise_start;
     load(model);
-    for (int turn = 0; turn < BACKWARD_UPDATES[update]; turn++) {
+    for (int turn = 0; turn < BACKWARD_UPDATES; turn++) {
       double free = N_;
       std::vector<unsigned char> gone(model.size());
       for (int i = 0; i < model.size(); i++) {
         const double gamma = 1.0 - shrinkage(i);
         free -= gamma;
-        const double square = model.v[i] * model.v[i];  // alpha mu^2
-        model.alpha[i] *= update == EM ? 1.0 / (square + shrinkage(i)) : gamma / square;
+        model.alpha[i] *= gamma / (model.v[i] * model.v[i]);
         gone[i] = !(model.alpha[i] < MOST_ALPHA && model.alpha[i] > 0.0);
       }
-      if (!set_.fixed_noise && update == EM)
-        model.beta = 1.0 / std::max((model.residual + (N_ - free) / model.beta) / N_, set_.noise_floor);
-      else if (!set_.fixed_noise && free > 0.0)
-        model.beta = 1.0 / std::max(model.residual / free, set_.noise_floor);
+      if (!set_.fixed_noise && free > 0.0) model.beta = 1.0 / std::max(model.residual / free, set_.noise_floor);
       for (double& alpha : model.alpha) alpha = std::max(alpha, model.beta / MAX_SPREAD);
       leave_out(gone);
     }
@@ -1115,20 +1079,14 @@ class Engine {
 
   void start_again() {
     if (!set_.restarts) return;
-    const bool quick = M_ <= QUICK_DICTIONARY;
     const double risen = 1.0 / (model.beta * set_.noise_start);
-    const bool few = model.size() <= FEW_SHARE * N_, likely = few && (risen > 1.0 || quick);
+    const bool few = model.size() <= FEW_SHARE * N_, likely = few && (risen > 1.0 || M_ <= QUICK_DICTIONARY);
     if (M_ <= SHORT_DICTIONARY && (set_.fixed_noise || likely))
-      restart([&] { every_atom(MACKAY); });
+      restart([&] { every_atom(); });
     else if (!set_.fixed_noise && risen > MAX_NOISE_RISE)
       restart([&] { capped_noise(); });
     lower_noise_in_turn();
-    if (quick) restart([&] { every_atom(EM); }, SMALL_SHORTFALL_NATS);
     if (set_.exchange) exchange_pairs();
-    if (!quick) return;
-    restart([&] { from_nothing(); }, SMALL_SHORTFALL_NATS);
-    for (int turn = 0; turn < RANDOM_STARTS; turn++) restart([&] { drop_random(); }, SMALL_SHORTFALL_NATS);
-    for (int turn = 0; turn < WITHOUT_ONE; turn++) restart([&] { drop_weak(turn); }, SMALL_SHORTFALL_NATS);
   }
 
   // Restarts with less noise, each while it gains; beyond the usual number without random atoms too.
