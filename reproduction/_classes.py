@@ -15,9 +15,11 @@ from sklearn.svm import SVC
 
 from relvec import RVC
 from relvec.plot import LINE, VECTOR, new_figure
+from relvec.solvers import Sequential
 from reproduction import _svm
 from reproduction._experiment import Context, Experiment, NothingKept, Outcome, Published, stacked
 
+PAPERS = Sequential(prior_rows=0.0)  # the evidence of T01: no rows of the base rates besides the data
 WIDTH_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)  # tried, in units of sqrt(d) on standardised inputs
 
 
@@ -54,7 +56,7 @@ def pair(sample: Any, width: float, rng: np.random.Generator) -> tuple[SVC, RVC,
     """Return the SVM and the RVM of one draw, and the draw."""
     drawn = sample(rng)
     X, y = drawn[:2]
-    return _svm.classifier(X, y, [width], rng), RVC(width=width).fit(X, y), drawn
+    return _svm.classifier(X, y, [width], rng), RVC(width=width, solver=PAPERS).fit(X, y), drawn
 
 
 def pair_draw(sample: Any, width: float, rng: np.random.Generator) -> dict[str, float]:
@@ -113,7 +115,7 @@ def search_width(X: np.ndarray, y: np.ndarray, widths: Sequence[float], folds: i
     split = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31)))
     losses: dict[float, float] = {}
     for width in sorted(widths, reverse=True):
-        losses[width] = -cross_val_score(RVC(width=width), X, y, cv=split, scoring="neg_log_loss").mean()
+        losses[width] = -cross_val_score(RVC(width=width, solver=PAPERS), X, y, cv=split, scoring="neg_log_loss").mean()
         if min(list(losses.values())[-2:]) > min(losses.values()):
             break
     return min(losses, key=losses.__getitem__)
@@ -186,7 +188,7 @@ def _choice(data: dict[str, np.ndarray], i: int, rng: np.random.Generator) -> di
 
 def _split(data: dict[str, np.ndarray], i: int, width: float, svm_width: float, C: float) -> dict[str, float]:
     X, y, Z, z = _rows(data, i)
-    rvm, svm = RVC(width=width).fit(X, y), SVC(C=C, gamma=_svm.gamma(svm_width)).fit(X, y)
+    rvm, svm = RVC(width=width, solver=PAPERS).fit(X, y), SVC(C=C, gamma=_svm.gamma(svm_width)).fit(X, y)
     return {
         "error": percent_wrong(rvm, Z, z),
         "vectors": len(rvm.relevance_),
@@ -211,7 +213,7 @@ def pima_split(data: dict[str, np.ndarray], rng: np.random.Generator) -> dict[st
     X, y, Z, z = scale.transform(data["X_train"]), data["y_train"], scale.transform(data["X_test"]), data["y_test"]
     tried = scaled_widths(X.shape[1])
     width = search_width(X, y, tried, 5, rng)
-    rvm, (svm, sparser) = RVC(width=width).fit(X, y), _svm.classifiers(X, y, tried, rng)
+    rvm, (svm, sparser) = RVC(width=width, solver=PAPERS).fit(X, y), _svm.classifiers(X, y, tried, rng)
     kernel = ConstantKernel(1.0, (1e-3, 1e6)) * RBF(np.full(X.shape[1], np.sqrt(X.shape[1])), (1e-1, 1e4))
     gp = GaussianProcessClassifier(kernel, random_state=0).fit(X, y)
     models = {"": rvm, ", SVM": svm, ", GP": gp, ", sparser SVM": sparser}

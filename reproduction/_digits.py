@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,8 @@ from sklearn.svm import SVC
 
 from relvec import RVC
 from relvec.plot import new_figure
-from relvec.solvers import Sequential
 from reproduction import _classes, _svm
-from reproduction._classes import ROWS, TABLE
+from reproduction._classes import PAPERS, ROWS, TABLE
 from reproduction._experiment import Context, Experiment, Outcome, Published
 from reproduction._regression import AS_ROWS, means, normalised
 
@@ -51,7 +51,7 @@ def halves(data: Digits, context: Context) -> list[Digits]:
 def rvm_loss(half: Digits, width: float) -> float:
     """Held-out log loss of ten dichotomies."""
     X, y, Z, z = half
-    model = RVC(width=width, multi_class="ovr").fit(X, y)
+    model = RVC(width=width, multi_class="ovr", solver=PAPERS).fit(X, y)
     return float(log_loss(z, model.predict_proba(Z)))
 
 
@@ -65,7 +65,7 @@ def svm_loss(half: Digits, width: float, C: float) -> float:
 def rvm_digit(data: Digits, width: float, k: int) -> dict[str, Any]:
     """One digit against the rest: log-odds on the test rows, and the relevance vectors."""
     X, y, Z, _ = data
-    model = RVC(width=width).fit(X, y == k)
+    model = RVC(width=width, solver=PAPERS).fit(X, y == k)
     p = model.predict_proba(Z)[:, 1].clip(1e-12, 1.0 - 1e-12)
     return {"outputs": np.log(p / (1.0 - p)).round(6), "vectors": model.relevance_}
 
@@ -175,7 +175,7 @@ def softmax(context: Context) -> Outcome:
 def softmax_fit(data: Digits, width: float) -> dict[str, float]:
     """Error and vectors of the joint model."""
     X, y, Z, z = data
-    model = RVC(width=width, multi_class="multinomial", solver=Sequential(restarts=0)).fit(X, y)
+    model = RVC(width=width, multi_class="multinomial", solver=replace(PAPERS, restarts=0)).fit(X, y)
     return {
         "error": _classes.percent_wrong(model, Z, z),
         "different vectors": len(model.relevance_),

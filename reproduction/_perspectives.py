@@ -14,6 +14,7 @@ from relvec import RVC, RVR
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, VECTOR, new_figure
 from reproduction import _sinc, _svm
+from reproduction._classes import PAPERS
 from reproduction._experiment import Context, Experiment, Outcome, Published
 from reproduction._priors import weight_log_density
 
@@ -179,7 +180,7 @@ def odds_models(rng: np.random.Generator) -> tuple[RVC, SVC]:
     """RVM and SVM of 1000 points, uniform in [0, 1] and in [0.5, 1.5]."""
     y = np.arange(1000) % 2
     X = (rng.uniform(0.0, 1.0, 1000) + 0.5 * (1 - y))[:, None]
-    return RVC(width=0.1).fit(X, y), SVC(C=1.0, gamma=_svm.gamma(0.1)).fit(X, y)
+    return RVC(width=0.1, solver=PAPERS).fit(X, y), SVC(C=1.0, gamma=_svm.gamma(0.1)).fit(X, y)
 
 
 def odds_draw(rng: np.random.Generator) -> dict[str, float]:

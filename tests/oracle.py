@@ -356,6 +356,20 @@ def _targets(t, likelihood, K):
     return np.eye(K)[t.astype(int)] if likelihood == "softmax" and t.ndim == 1 else t.astype(float).reshape(-1, K)
 
 
+def with_prior_rows(t, likelihood, weights=None, n_rows=1.0):
+    """Shares (N,) of the second class, or (N, K) of all, of labels t with rows of the base rates spread over them.
+
+    Half a row is added to each class for these rates.
+    """
+    K = 2 if likelihood == "bernoulli" else int(np.max(t)) + 1
+    counts = _sample_weights(weights, len(t))[:, None] * np.eye(K)[np.asarray(t, dtype=int)]
+    total = counts.sum(axis=1, keepdims=True)
+    rates = (counts.sum(axis=0) + 0.5) / (counts.sum() + 0.5 * K)
+    counts = counts + n_rows * total / total.sum() * rates
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return shares[:, 1] if likelihood == "bernoulli" else shares
+
+
 def log_likelihood(eta, t, likelihood, weights=None):
     """log P(t | eta), complete, eta and t (N, K): T01 eqs. (23) and (28), Poisson with log link and -log t!."""
     if likelihood == "bernoulli":

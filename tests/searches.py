@@ -21,6 +21,7 @@ from unittest import mock
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+import oracle
 from problems import Columns, columns_kept, problem_of, random_problem
 from relvec import RVC, RVR, GammaPrior
 from relvec.basis import Functions
@@ -38,13 +39,24 @@ Stages = dict[str, list[float]]  # of each stage by its name the objective and t
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A model, the matrix (N, M) whose columns it chose from, targets, sample weights, and the columns it kept."""
+    """A model, the matrix (N, M) whose columns it chose from, targets, sample weights, and the columns it kept.
+
+    ``shares`` are the targets with the rows of the base rates that the search of classes counts besides.
+    """
 
     model: Any
     Phi: np.ndarray
     target: np.ndarray
     weights: np.ndarray
     active: np.ndarray
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(N,), or (N, K) of K classes."""
+        K, rows = len(getattr(self.model, "classes_", ())), getattr(self.model.solver, "prior_rows", 0.0)
+        if not K or not rows:
+            return self.target
+        return oracle.with_prior_rows(self.target, "bernoulli" if K == 2 else "softmax", self.weights, rows)
 
 
 def uneven(size: int, seed: int) -> np.ndarray:
@@ -171,10 +183,12 @@ LAPLACE: dict[str, Callable[[float], Found]] = {
     "two classes from the bias": partial(two, Sequential(start="bias", restarts=0)),
     "two classes from a model": partial(two, Sequential(restarts=0), first=40),
     "two classes apart": partial(two, Sequential(restarts=2), steep=30.0),
-    "two classes, TF03's rule": partial(two, Sequential(stop="tf03")),
+    "two classes apart, no prior": partial(two, Sequential(restarts=2, prior_rows=0.0), steep=30.0),
+    "two classes, TF03's rule": partial(two, Sequential(stop="tf03", prior_rows=0.0)),
     "counts": partial(counts, Sequential(restarts=6)),
     "counts, narrow": partial(counts, Sequential(), width=0.7, seed=6),
     "three classes": partial(three, Sequential(restarts=5)),
+    "three classes, no prior": partial(three, Sequential(restarts=5, prior_rows=0.0)),
     "three classes, one at a time": partial(three, Sequential(batch=1, restarts=2, exchange=False), steep=5.0),
     "three classes together": partial(three, Sequential(restarts=5), share_alpha=True),
     "three classes together, wide": partial(three, Sequential(restarts=1), share_alpha=True, width=3.0, steep=5.0),

@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+import oracle
 from places import find_place
 from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
@@ -223,7 +224,8 @@ def test_the_model_of_many_rows_of_classes_has_the_posterior_of_all_rows(small_d
     model = RVC(width=0.7).fit(X, y)
     alpha = model.alpha_[np.isfinite(model.alpha_)]
     Phi = model.basis_(X)[:, np.isfinite(model.alpha_)]
-    exact = laplace(Phi, y.astype(float), np.ones(len(y)), alpha, Bernoulli())
+    shares = oracle.with_prior_rows(y, "bernoulli")  # one row of the base rates on all rows, not on those of the draw
+    exact = laplace(Phi, shares, np.ones(len(y)), alpha, Bernoulli())
     np.testing.assert_allclose(model.weights_[np.isfinite(model.alpha_)], exact.mean, rtol=1e-5)
     assert model.log_marginal_likelihood_ == pytest.approx(exact.log_evidence, abs=1e-6)
     # a fixed point of the precisions, T01 eq. (16)

@@ -120,7 +120,7 @@ class TestClassesAndCounts(Promises):
         here = found(case)
         model = here.model
         exact = oracle.laplace_evidence(
-            here.Phi[:, here.active], here.target, model.alpha_, likelihood_of(model), here.weights
+            here.Phi[:, here.active], here.shares, model.alpha_, likelihood_of(model), here.weights
         )
         assert model.log_marginal_likelihood_ == pytest.approx(exact, abs=1e-7)
 
@@ -137,11 +137,11 @@ class TestClassesAndCounts(Promises):
             fewer[slice(None) if getattr(model, "share_alpha", False) else k, m] = np.inf
             fewer = fewer[0] if model.alpha_.ndim == 1 else fewer
             kept = np.isfinite(np.atleast_2d(fewer)).any(axis=0)
-            value = oracle.laplace_evidence(columns[:, kept], here.target, fewer[..., kept], kind, here.weights)
+            value = oracle.laplace_evidence(columns[:, kept], here.shares, fewer[..., kept], kind, here.weights)
             assert value <= model.log_marginal_likelihood_ + 1e-3
         if getattr(model, "share_alpha", False):
             return
-        S, Q = oracle.laplace_S_Q(here.Phi, here.active, here.target, model.alpha_, kind, here.weights)
+        S, Q = oracle.laplace_S_Q(here.Phi, here.active, here.shares, model.alpha_, kind, here.weights)
         S, Q = np.atleast_2d(S), np.atleast_2d(Q)
         S[:, here.active] = np.where(np.isfinite(alpha), np.inf, S[:, here.active])
         ratio = np.maximum(Q**2 / S, 1.0)
@@ -154,5 +154,5 @@ class TestClassesAndCounts(Promises):
             more = np.hstack([alpha, more])
             more = more[0] if model.alpha_.ndim == 1 else more
             wider = np.column_stack([columns, here.Phi[:, j]])
-            value = oracle.laplace_evidence(wider, here.target, more, kind, here.weights)
+            value = oracle.laplace_evidence(wider, here.shares, more, kind, here.weights)
             assert value <= model.log_marginal_likelihood_ + 1e-3

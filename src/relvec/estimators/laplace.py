@@ -30,10 +30,11 @@ from relvec.inference.predictive import (
     LatentClasses,
     LatentPredictor,
 )
+from relvec.inference.prior_rows import NO_PRIOR_ROWS, PriorRows
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
-from relvec.solvers import Result
+from relvec.solvers import Result, Sequential, Solver
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
 
@@ -135,19 +136,24 @@ class LaplaceSearch(MachineSearch):
         """Return the search for the models of a source; ``share`` is for classes that share their precisions."""
         check_prior(options)
         merged, K = source.merged(), likelihood.n_outputs
+        whole = merged if source.all_samples is None else source
+        means = whole.mean_targets()
         problems = []
         for output, seed in enumerate(options.seeds(source.n_targets // K)):
             target, weights = merged.columns(output, K)
+            own = means[output * K : (output + 1) * K]
+            prior = replace(_prior_rows(options.solver, own, whole.weight, likelihood), weight=merged.weight)
             shift = 0.0
             if isinstance(target, np.ndarray):
                 shift = likelihood.constant(*source.columns(output, K)) - likelihood.constant(target, weights)
             problem = LaplaceProblem(
                 DenseDesign(np.zeros((1, 0))),
-                target,
+                prior.shrink(target),
                 weights,
                 likelihood,
                 np.zeros(0, dtype=np.intp),
                 share=share,
+                prior_rows=prior,
                 shift=shift,
                 tol=options.tol,
                 price=options.price_among(basis.n_atoms),
@@ -183,7 +189,8 @@ class LaplaceSearch(MachineSearch):
         self, problem: LaplaceProblem, output: int, targets: np.ndarray, weights: np.ndarray
     ) -> LaplaceProblem:
         """Return a problem on some rows (n,) with targets (n, q)."""
-        return replace(problem, target=output_target(targets, output, self.likelihood.n_outputs), weights=weights)
+        target = problem.prior_rows.shrink(output_target(targets, output, self.likelihood.n_outputs))
+        return replace(problem, target=target, weights=weights)
 
     def run(self, dictionary: Basis, starts: list | None = None) -> Found:
         with stage("kernel"):
@@ -221,9 +228,11 @@ class LaplaceSearch(MachineSearch):
 
     def _refit(self, fits: list[LaplaceFit], part: Basis, samples: Samples) -> list[LaplaceFit]:
         """Return the fits to a draw with precisions, weights and evidence of all rows."""
-        K = self.likelihood.n_outputs
-        clock = self.options.clock
-        return [replace_posterior(fit, refit(fit, part, samples, output, K, clock)) for output, fit in enumerate(fits)]
+        K, clock, weight = self.likelihood.n_outputs, self.options.clock, self.given.weight
+        return [
+            replace_posterior(fit, refit(fit, part, samples, output, K, weight, clock))
+            for output, fit in enumerate(fits)
+        ]
 
     def renumber(self, model: tuple, to: np.ndarray, n_atoms: int, n_new: int) -> tuple:
         return model[0] // n_atoms * n_new + to[model[0] % n_atoms], model[1]
@@ -240,11 +249,11 @@ class LaplaceSearch(MachineSearch):
         spec, found = self.options.predictive, list(functions)
         if spec is not None:
             assert isinstance(self.given, MemorySource)
-            K, X, kernel = self.likelihood.n_outputs, self.given.X, kernels_of(basis)[0]
-            columns = [self.given.columns(output, K) for output in range(len(found))]
+            X, kernel, problems = self.given.X, kernels_of(basis)[0], enumerate(self.problems)
+            given = [self._on_rows(p, i, self.given.targets, self.given.weights) for i, p in problems]
             found = [
-                augment_latent(spec, model, kernel, X, target, weights, self.likelihood)
-                for model, (target, weights) in zip(found, columns, strict=True)
+                augment_latent(spec, model, kernel, X, problem.target, problem.weights, self.likelihood)
+                for model, problem in zip(found, given, strict=True)
             ]
         return {"predictors": [], "classifier": LatentClasses(tuple(found), self.averaged)}
 
@@ -254,6 +263,13 @@ def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -
     found = [scaled_precisions(problem.design.scale, atoms, row) for row in (alpha[:1] if problem.share else alpha)]
     units = [own + c * problem.design.n_atoms for c, (own, _) in enumerate(found)]
     return np.concatenate(units), np.concatenate([precisions for _, precisions in found])
+
+
+def _prior_rows(solver: Solver, means: np.ndarray, weight: float, likelihood: Likelihood) -> PriorRows:
+    """Return the rows of base rates that a search of classes with targets of such means (K,) has besides the data."""
+    if isinstance(solver, Sequential) and not isinstance(likelihood, Poisson):
+        return PriorRows.of(means if len(means) > 1 else means[0], weight, solver.prior_rows)
+    return NO_PRIOR_ROWS
 
 
 def check_prior(options: MachineOptions) -> None:

@@ -27,6 +27,7 @@ from relvec.inference.laplace import (
 )
 from relvec.inference.laplace_posterior import LaplacePosterior, latent
 from relvec.inference.likelihoods import Likelihood
+from relvec.inference.prior_rows import PriorRows
 from relvec.runtime.arrays import Array, to_host
 from relvec.runtime.clock import Clock
 
@@ -37,14 +38,16 @@ MAX_ROUNDS = 8  # of re-estimated precisions
 MIN_GAIN_NATS = 0.01  # of the evidence, that another round has to bring
 
 
-def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int, clock: Clock) -> LaplacePosterior:
+def refit(
+    fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int, weight: float, clock: Clock
+) -> LaplacePosterior:  # fmt: skip
     """Return the posterior of the functions of a fit given all rows, with precisions at a fixed point, T01 eq. (16).
 
     Parameters
     ----------
     fit : the model of output ``output`` (of K functions) that was found on a draw of the rows.
     basis : the dictionary of its atoms.
-    samples : all rows.
+    samples : all rows, of a total ``weight``.
     clock : no further round of precisions begins where it is up.
     """
     problem, p = fit.problem, fit.result.state.posterior
@@ -52,7 +55,8 @@ def refit(fit: LaplaceFit, basis: Basis, samples: Samples, output: int, K: int, 
     own = np.unique(atoms)
     columns = ModelColumns(basis.take(own) if len(own) else None, np.searchsorted(own, atoms), fit.scale[atoms],
                            None if fit.offset is None else fit.offset[atoms])  # fmt: skip
-    model = partial(BlockOfModel, columns, problem.likelihood, output)
+    prior_rows = replace(problem.prior_rows, weight=weight)
+    model = partial(BlockOfModel, columns, problem.likelihood, output, prior_rows)
     b = 0.0 if problem.prior_b is None else np.repeat(problem.prior_b[atoms[:: problem.per_unit]], problem.per_unit)
     best, alpha, mean = None, p.alpha, p.mean
     for _ in range(MAX_ROUNDS):
@@ -152,6 +156,7 @@ class BlockOfModel:
     columns: ModelColumns
     likelihood: Likelihood
     output: int
+    prior_rows: PriorRows
     weighting: Weighting
 
     def __call__(
@@ -159,7 +164,7 @@ class BlockOfModel:
     ) -> tuple[np.ndarray, np.ndarray, tuple[float, np.ndarray, np.ndarray]]:
         """X (b, k), the weights (b,), and log likelihood, residuals and curvature at v (k,)."""
         X = self.weighting.scale_columns(self.columns(block.X))
-        t = output_target(block.targets, self.output, self.likelihood.n_outputs)
+        t = self.prior_rows.shrink(output_target(block.targets, self.output, self.likelihood.n_outputs))
         return X, block.weights, self.likelihood.evaluate(t, latent(X, v, self.weighting.own), block.weights)
 
 

@@ -144,8 +144,8 @@ class RelevanceVectorClassifier(MachineClassifier):
 
     With nothing given, rows held out choose the functions: the columns of X, alone or with Gaussian functions of three
     scales about widths that a process learns, and what a function must gain. Settings that predict nearly as well are
-    averaged: the log-odds are a sum of up to three machines. A slope of the log-odds is learned from the same rows. One
-    row of the base rates, spread over all rows, keeps log-odds finite; classes share their functions.
+    averaged: the log-odds are a sum of up to three machines. A slope of the log-odds is learned from the same rows;
+    classes share their functions.
 
     Parameters
     ----------
@@ -156,7 +156,8 @@ class RelevanceVectorClassifier(MachineClassifier):
     solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         "sequential" (default) keeps a move only if the evidence of the refitted model rises and ends at a maximum;
         ``Sequential(price=2.0)`` makes every function cost two nats. "mackay" and "em" end at the fixed point of T01
-        eq. (16), which is near, not at, the maximum; `certificate_` says how far.
+        eq. (16), near the maximum. "sequential" has a proper prior, a row of the base rates spread over all rows;
+        ``Sequential(prior_rows=0.0)`` is without.
     class_weight : dict, "balanced" or None, default None
         Multiplies the sample weights of each class.
     multi_class : {"multinomial", "ovr"}, default "multinomial"
@@ -192,7 +193,7 @@ class RelevanceVectorClassifier(MachineClassifier):
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
     coef_, coef_std_, selected_, gain_ : (n_features,), or (K, n_features), only for columns of X alone: slopes of the
         log-odds and their posterior standard deviations; which columns are in the model; the nats each is worth.
-    log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr".
+    log_marginal_likelihood_ : Laplace evidence, with that row; (K,) for "ovr".
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
         established. Moves are ranked by their linearised gain, and the most promising of each kind refitted;
         near-copies of functions in the model count where they gain over 2 log M nats (`Sequential`). It says nothing of

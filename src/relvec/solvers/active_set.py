@@ -31,7 +31,7 @@ _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
 SolverSpec = Sequential | MacKay | EM | Stepwise
 
-_TF03 = partial(Sequential, exchange=False, restarts=0, stop="tf03")
+_TF03 = partial(Sequential, exchange=False, restarts=0, stop="tf03", prior_rows=0.0)
 _SOLVERS: dict[str, Callable[[], SolverSpec]] = {
     "sequential": Sequential,
     "tf03": partial(_TF03, select="gain"),

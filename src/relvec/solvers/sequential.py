@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relvec.inference.prior_rows import PRIOR_ROWS
 from relvec.solvers.loop import State, Status, changed
 from relvec.solvers.protocol import SearchModel
 
@@ -64,6 +65,9 @@ class Sequential:
         Nats that every function costs: p(S) ~ exp(-price |S|). Functions that raise the evidence by less are not kept;
         the evidence that a model reports leaves the price out. None is 0, and for classes whose candidates are M
         columns of X log M, the information needed to name one of them.
+    prior_rows : float
+        Of classes: rows of the base rates that are spread over all rows, a proper prior. Where classes do not meet the
+        evidence of T01 and TF03, ``prior_rows=0``, has maxima at log-odds of 1e10; ``solver="tf03"`` is without.
     max_iter : int
         Most steps.
 
@@ -82,6 +86,7 @@ class Sequential:
     stop: str = "certificate"
     support_prior: str = "auto"
     price: float | None = None
+    prior_rows: float = PRIOR_ROWS
     max_iter: int = 10000
 
     def __post_init__(self) -> None:
@@ -99,13 +104,20 @@ class Sequential:
             if not whole or (value is not None and value < least):
                 raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
         price = self.price
-        if price is not None and not (isinstance(price, int | float | np.number) and 0.0 <= price < np.inf):
+        if price is not None and not _is_amount(price):
             raise ValueError(f"price must be None or a number of nats, 0 or more, got {price!r}")
+        if not _is_amount(self.prior_rows):
+            raise ValueError(f"prior_rows must be a number, 0 or more, got {self.prior_rows!r}")
         if price is not None and self.support_prior != "auto":
             raise ValueError(
                 "price is a prior over sets of functions by itself: leave support_prior at 'auto' with it, got "
                 f"{self.support_prior!r}"
             )
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether a parameter is a number of 0 or more."""
+    return isinstance(value, int | float | np.number) and bool(0.0 <= value < np.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,4 @@
-"""Models of classes at a ladder of prices, and the log loss of rows that took no part in their search.
-
-Every row counts as if a share of a further row, spread over the classes by their base rates, lay on it: one such row in
-all. This proper prior keeps log-odds finite where classes do not meet. Laplace's evidence alone has maxima there at
-which log-odds are 1e10, the curvature vanishes and the data determine no weight.
-"""
+"""Models of classes at a ladder of prices, and the log loss of rows that took no part in their search."""
 
 from __future__ import annotations
 
@@ -18,12 +13,12 @@ from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold
 from relvec.gaussian_process.held_out import GROUPED_ERRORS
 from relvec.inference.error_bars import FOLDS
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+from relvec.inference.prior_rows import PriorRows
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import ModelInSearch, begin_laplace
 from relvec.sparse.held_out import has_turned
 
-PRIOR_ROWS = 1.0  # rows of the base rates that are spread over all rows
 PRICES_NATS = (8.0, 4.0, 2.0, 1.0, 0.4)
 MOST_FUNCTIONS, MOST_WEIGHTS = 60, 240  # of a model; the constant is not counted
 TOL_NATS = 0.1  # that a move of a fold gains at least
@@ -84,8 +79,9 @@ class ClassLevel:
 def make_class_problem(Phi: np.ndarray, rows: DistinctRows, clock: Clock = NO_LIMIT) -> LaplaceProblem:
     """Return the problem of columns Phi (n, M), the last of ones; several classes share the functions they have."""
     weight, K = rows.weight, rows.n_classes
-    counts = rows.counts + PRIOR_ROWS / weight.sum() * weight[:, None] * rows.base_rates
-    target = counts / counts.sum(axis=1, keepdims=True)
+    target = rows.counts / weight[:, None]
+    total = float(weight.sum())
+    target = PriorRows.of(weight @ target / total, total).shrink(target)
     return LaplaceProblem(
         DenseDesign(np.asfortranarray(Phi), overwrite=True),
         np.ascontiguousarray(target[:, 1]) if K == 2 else target,

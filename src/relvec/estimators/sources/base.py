@@ -124,6 +124,10 @@ class Source(ABC):
         """Return the target (n,) or (n, K) of an output of K functions, and weights (n,)."""
 
     @abstractmethod
+    def mean_targets(self) -> np.ndarray:
+        """Return the weighted means of the targets (q,)."""
+
+    @abstractmethod
     def scan(self, dictionary: Basis, memory: float, keep: np.ndarray | None = None) -> tuple[Part, LaplaceDesign]:
         """As `rows`, without weights."""
 

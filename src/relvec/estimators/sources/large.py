@@ -141,6 +141,9 @@ class LargeSource(Source):
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return self.drawn.columns(output, K)
 
+    def mean_targets(self) -> np.ndarray:
+        return self.statistics.mean[self.n_features :]
+
     def scan(
         self, dictionary: Basis, memory: float, keep: np.ndarray | None = None
     ) -> tuple[Part, design.LaplaceDesign]:

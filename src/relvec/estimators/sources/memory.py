@@ -143,6 +143,9 @@ class MemorySource(Source):
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return output_target(self.targets, output, K), self.weights
 
+    def mean_targets(self) -> np.ndarray:
+        return self.weights @ self.targets / self.weight
+
     def scan(
         self, dictionary: Basis, memory: float, keep: np.ndarray | None = None
     ) -> tuple[Part, design.LaplaceDesign]:
@@ -223,6 +226,9 @@ class SparseSource(Source):
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return output_target(self.targets, output, K), self.weights
+
+    def mean_targets(self) -> np.ndarray:
+        return self.weights @ self.targets / self.weight
 
     def scan(
         self, dictionary: Basis, memory: float, keep: np.ndarray | None = None

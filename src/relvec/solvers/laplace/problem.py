@@ -21,6 +21,7 @@ from relvec.inference.laplace import NEWTON, laplace
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import MAX_LOG_RATE, Bernoulli, Likelihood, Poisson
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT
+from relvec.inference.prior_rows import NO_PRIOR_ROWS, PriorRows
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.machine import n_threads
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode
@@ -53,7 +54,7 @@ class LaplaceProblem:
     """A problem for a solver under the Laplace approximation, with columns of unit norm."""
 
     design: LaplaceDesign  # (n, M) the dictionary
-    target: Any  # (n,), or (n, K) where the likelihood has K outputs
+    target: Any  # (n,), or (n, K) where the likelihood has K outputs; with the part of ``prior_rows``
     weights: Any  # (n,) sample weights
     likelihood: Likelihood
     order: np.ndarray  # (M,) rank of each atom by content, which decides between equally good ones
@@ -64,6 +65,7 @@ class LaplaceProblem:
     # Gamma hyperprior and its rates (M,) in scaled units
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
+    prior_rows: PriorRows = NO_PRIOR_ROWS  # what is in the targets besides the data
     trusted: float = TRUSTED  # steps do not take `LaplacePosterior.trust` below this
     price: float = 0.0  # nats that every unit costs
     # whether models are moved along the edge of the region of trust, or stay where they reach it

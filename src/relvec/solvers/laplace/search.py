@@ -15,7 +15,15 @@ import numpy as np
 
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.solvers.laplace import moves
-from relvec.solvers.laplace.moves import SETTINGS, anneal, climb_by_moves, drop_units, is_trusted, run_mackay
+from relvec.solvers.laplace.moves import (
+    SETTINGS,
+    anneal,
+    climb_by_moves,
+    drop_undetermined,
+    drop_units,
+    is_trusted,
+    run_mackay,
+)
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
@@ -150,7 +158,7 @@ class ModelInSearch:
         before = budget.crossings
         other, offers = climb_by_moves(other, exchanging, work, model)
         cut = set(offers) if budget.crossings > before else set()
-        return None if other is None else keep(other, self.problem, offers, cut)
+        return None if other is None else keep(drop_undetermined(other), self.problem, offers, cut)
 
     def _begin_anew(self, model: LaplaceModel, turn: int, work: float) -> LaplaceModel | None:
         if turn == 0:
@@ -168,24 +176,26 @@ class ModelInSearch:
         return is_trusted(other.model, self._free(False))
 
     def sharpen(self) -> ModelInSearch:
-        """With precisions at their maximum, along the edge of trust where it lies there."""
+        """With precisions at their maximum, along the edge of trust where it lies there, and no undetermined unit."""
         before = self._free(True)
         accuracy = SETTINGS.sharp_share * max(1.0, abs(before.objective))
         model, far = before, before
         for _ in range(1 + SETTINGS.max_settlings):
-            model, expected = relax(far, SETTINGS.settling_steps, accuracy)
-            rise, far = model.objective - far.objective, try_long_steps(model)
-            if far is model and rise <= SETTINGS.slow_share * self.problem.tol:
+            settled, expected = relax(far, SETTINGS.settling_steps, accuracy)
+            model, rise = drop_undetermined(settled), settled.objective - far.objective
+            far = try_long_steps(model)
+            if far is model is settled and rise <= SETTINGS.slow_share * self.problem.tol:
                 break
         offers = {"reestimate": max(expected, far.objective - model.objective)}
-        if model.objective < self.objective and len(model.active) == len(self.active):
+        of_one_size = len(model.active) == len(self.active)
+        if model.objective < self.objective and of_one_size:
             model, offers = before, {}
-        same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
+        same = of_one_size and model.objective - before.objective < 1e-3 * self.problem.tol
         if same and not self.cut:  # additions are looked at once more, with the motion of B
             offers = {action: gain for action, gain in self.offers.items() if action != "add"} | offers
         kept = keep(model, self.problem, offers)
         by_rounding = model.objective >= self.objective or self.objective - kept.objective <= self.problem.tol
-        fell = kept.objective < self.objective and by_rounding
+        fell = kept.objective < self.objective and by_rounding and of_one_size
         return ModelInSearch(before, self.problem, offers) if fell else kept
 
     def largest_gain(self, exchanging: bool) -> float:
