@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
-from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem
+from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem, single_move_gains
 from relvec import RVR
 from relvec.basis import KernelBasis
 from relvec.design import DenseDesign
@@ -173,6 +173,61 @@ def test_the_parts_of_a_long_dictionary_share_the_clock(monkeypatch):
     problem = replace(problem_of(design, t), clock=Clock(500.0))
     _columns.solve(Sequential(restarts=0), problem, 1000)
     assert len(given) > 2 and all(clock is problem.clock for clock in given)
+
+
+# --- levels of a dictionary that is searched whole in the end ---------------------------------------------------------
+
+
+def levels(monkeypatch, solver, max_iter=1000, first=12, width=1.0):
+    """Search 200 functions in levels; return the result, the problem, and what each search was given."""
+    asked = []
+
+    def recorded(settings, among, *rest):
+        begun = None if among.start is None else sorted(among.order[among.start.active])
+        asked.append(SimpleNamespace(size=among.design.n_atoms, restarts=settings.restarts, start=begun))
+        return search(settings, among, *rest)
+
+    search = _columns.search
+    monkeypatch.setattr(_columns, "search", recorded)
+    monkeypatch.setattr(_columns, "FIRST_LEVEL_ATOMS", first)
+    x, z = np.linspace(-5.0, 5.0, 80), np.linspace(-5.5, 5.5, 200)
+    Phi = np.exp(-((x[:, None] - z) ** 2) / width**2)
+    t = np.sinc(x) + 0.05 * np.random.default_rng(3).standard_normal(80)
+    problem = problem_of(DenseDesign(Phi), t / np.sqrt(np.mean(t**2)), tol=1e-3, order=np.arange(200))
+    return _columns.solve(solver, problem, max_iter), problem, asked
+
+
+def test_a_level_is_searched_with_restarts_before_the_whole(monkeypatch):
+    result, problem, asked = levels(monkeypatch, Sequential(restarts=2), first=60)
+    assert [(one.size, one.restarts) for one in asked] == [(60, 0), (60, 2), (200, 0)]
+    assert asked[0].start is None and len(asked[2].start) > 2
+    alone = _columns.search(Sequential(restarts=0), problem, 1000)
+    assert result.status is Status.CONVERGED and result.state.objective >= alone.state.objective - 0.5
+    p = result.state.posterior
+    Phi = problem.design.columns(np.arange(200))
+    near = (np.abs(Phi.T @ Phi[:, result.state.active]) > 0.999).any(axis=1)  # they have a price
+    kept = np.union1d(np.flatnonzero(~near), result.state.active)
+    own = np.searchsorted(kept, result.state.active)
+    assert max(single_move_gains(Phi[:, kept], problem.target, own, p.alpha, p.beta).values()) <= 1e-3 + 1e-6
+    objectives = np.array([step.objective for step in result.history])
+    assert result.history[0].action == "start" and np.all(np.diff(objectives) >= -1e-7)
+    gains = [step.gain for step in result.history]
+    np.testing.assert_allclose(gains, np.diff(objectives, prepend=objectives[0]), atol=1e-9)
+    added = {step.atom for step in result.history if step.action == "add"}
+    assert max(added) >= 60 and len(result.history) - 1 <= result.n_iter  # by their numbers in the whole dictionary
+
+
+def test_a_model_of_many_functions_has_its_restarts_in_a_larger_level(monkeypatch):
+    _, _, asked = levels(monkeypatch, Sequential(restarts=1), width=0.3)
+    assert [one.restarts for one in asked] == [0, 0, 1]
+    assert asked[0].size == 12 and 48 <= asked[1].size < 60 and asked[2].size == 200
+
+
+def test_levels_that_are_cut_short_have_no_certificate(monkeypatch):
+    result, _, asked = levels(monkeypatch, Sequential(), max_iter=2)
+    assert len(asked) == 1 and result.status is Status.MAX_ITER
+    assert result.state.largest_gain == np.inf and result.n_iter == 2
+    assert set(result.state.active.tolist()) <= {step.atom for step in result.history}
 
 
 # --- the rounds of a search in parts, with searches and scans that do what a script says ---------------------------

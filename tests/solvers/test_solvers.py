@@ -768,8 +768,9 @@ def test_rounds_of_a_long_dictionary_share_one_clock(monkeypatch):
     assert len(given) > 1 and len(set(map(id, given))) == 1 and given[0].left() <= 500.0
 
 
-def test_promises_that_the_search_refutes_do_not_keep_it_going():
+def test_promises_that_the_search_refutes_do_not_keep_it_going(monkeypatch):
     """A scan with few digits names atoms that gain nothing: the search looks at them, and ends."""
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 3000)
 
     class Imprecise(DenseDesign):
         def scan(self, Y, function, combine):

@@ -19,15 +19,19 @@ from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, it
 from relvec.solvers.sequential import Search, Sequential
 from relvec.solvers.stepwise import Stepwise
 
-MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
+FIRST_LEVEL_ATOMS = 512  # searched before the whole of a dictionary that is more than twice as long
+_LEVEL_GROWTH = 4  # times as many in the next level
+MAX_WHOLE_ATOMS = 16_384  # dictionaries up to this length are searched whole in the end
 _FIRST_PART_ATOMS = 1024  # of a longer one to begin with
-_MAX_PART_SHARE = 0.25  # a model of more than this share of the part asks for a larger one
+_MAX_PART_SHARE = 0.25  # a model of more than this share of a level or part asks for a larger one
 _MAX_ADDITIONS = 64  # taken into a part in a round
 _MAX_EXCHANGES_PER_ATOM = 4  # likewise
 _LONG_SCAN_FACTOR = 32  # times as many where scans of the whole are long
 _ROUGH_TOL_NATS = 0.01  # the first rounds leave smaller gains
 _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
+
+_ENDED = (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
 
 SolverSpec = Sequential | MacKay | EM | Stepwise
 
@@ -64,14 +68,15 @@ def as_solver(spec: str | SolverSpec) -> SolverSpec:
 def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Run a solver. The sequential one searches a long dictionary in parts (TF03 6.2).
 
-    Most atoms of a long dictionary are nearly copies of others. The search runs on an evenly drawn part; then one
-    scan of the whole dictionary finds the additions and exchanges that would still gain, and the search goes on
-    among those. It ends with the same certificate over all atoms.
+    Most atoms of a long dictionary are nearly copies of others. The search runs on an evenly drawn part, restarts
+    included; then it goes on among all from the model found. Where these are too many, one scan of the whole
+    dictionary finds the additions and exchanges that would still gain, and the search goes on among those. It ends
+    with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and solver.stop == "certificate"):
         return _with_posterior(iterate(prepare(solver), problem, max_iter, verbose))
     if problem.design.n_atoms <= MAX_WHOLE_ATOMS:
-        return search(solver, problem, max_iter, verbose)
+        return _in_levels(solver, problem, max_iter, verbose)
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
 
@@ -96,7 +101,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         same = start is not None and np.array_equal(np.sort(part[state.active]), np.sort(start.active))
         active = part[state.active]
         start = Start(active, state.posterior.alpha, state.posterior.beta)
-        ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
+        ended = result.status in _ENDED
         if (
             not ended
             and solver.restarts
@@ -127,6 +132,45 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     if status in (Status.CONVERGED, Status.STALLED):
         status = Status.CONVERGED if largest <= problem.tolerance(len(active)) else Status.STALLED
     return Result(whole, status, _recompute_gains(history), n_iter)
+
+
+def _in_levels(solver: Sequential, problem: Problem, max_iter: int, verbose: int) -> Result:
+    """Search an even draw of the atoms, larger ones while the model is large for its draw, and from there the whole."""
+    found, size = None, FIRST_LEVEL_ATOMS
+    path, last = replace(solver, restarts=0), solver
+    while 2 * size < problem.design.n_atoms:
+        begun = problem.start if found is None else _start_from(found)
+        part = _first_part(replace(problem, start=begun), size)
+        found = _go_on(path, problem, part, found, max_iter, verbose)
+        if found.status not in _ENDED and len(found.state.active) <= _MAX_PART_SHARE * len(part):
+            if solver.restarts:
+                found = _go_on(solver, problem, part, found, max_iter, verbose)
+            last, size = path, problem.design.n_atoms
+        if found.status in _ENDED:
+            return replace(found, state=found.state.stepped(largest_gain=np.inf, done=False))
+        size *= _LEVEL_GROWTH
+    return _go_on(last, problem, None, found, max_iter, verbose)
+
+
+def _go_on(
+    solver: Sequential, problem: Problem, part: np.ndarray | None, before: Result | None, max_iter: int, verbose: int
+) -> Result:
+    """Search a part of the atoms, None for all, from an earlier result; the result is one of the whole dictionary."""
+    start = problem.start if before is None else _start_from(before)
+    among = replace(problem, start=start) if part is None else _restrict(problem, part, start, problem.tol)
+    result = search(solver, among, max_iter - (0 if before is None else before.n_iter), verbose)
+    if part is not None:
+        active, history = part[result.state.active], _renumber(result.history, part)
+        result = replace(result, state=result.state.stepped(active=active), history=history)
+    if before is None:
+        return result
+    history = _recompute_gains(before.history + result.history[1:])
+    return replace(result, history=history, n_iter=before.n_iter + result.n_iter)
+
+
+def _start_from(result: Result) -> Start:
+    posterior = result.state.posterior
+    return Start(result.state.active, posterior.alpha, posterior.beta)
 
 
 def prepare(solver: SolverSpec) -> Solver:

@@ -63,6 +63,7 @@ constexpr double MILLISECONDS_A_TICK = 5.0, MILLISECONDS_A_REPORT = 200.0;  // b
 constexpr double CLOSE = 1e-9;                // of S / beta: the certificate of nearer atoms needs more digits
 constexpr int MAX_REFUTED = 16;               // promises of a scan that may turn out to be rounding
 constexpr int MAX_RETRIES = 3;
+constexpr size_t FETCHED_TOGETHER = 64;       // Gram columns
 
 enum Action { START, ADD, REESTIMATE, REMOVE, EXCHANGE, RESTART };
 enum Ended { DONE, STOPPED, LATE, MAX_STEPS, NO_DIGITS, FAILED };
@@ -102,7 +103,7 @@ struct Step {
   double objective, noise;
 };
 
-using Fetch = int (*)(void*, int, double*);        // Gram column of an atom; not 0 where that failed
+using Fetch = int (*)(void*, const int*, int, double*);  // Gram columns of some atoms; not 0 where that failed
 using Tick = int (*)(void*, int, double, double);  // size, objective, last gain; not 0 to stop
 
 inline double coarse(double x, int bits) {
@@ -237,18 +238,32 @@ class Engine {
   }
 
   const double* gram(int atom) {
-    if (slot_[atom] < 0) {
-      std::vector<double> fresh(M_);
-      if (fetch_(context_, atom, fresh.data())) throw Stop{FAILED};
+    if (slot_[atom] < 0) fetch(&atom, 1);
+    return grams_[slot_[atom]].data();
+  }
+
+  // Gram columns of different atoms that are not known yet: together they are one product of matrices.
+  void fetch(const int* atoms, int count) {
+    std::vector<double> fresh(static_cast<size_t>(M_) * count);
+    if (fetch_(context_, atoms, count, fresh.data())) throw Stop{FAILED};
+    for (int i = 0; i < count; i++) {
+      const double* own = &fresh[static_cast<size_t>(i) * M_];
       std::vector<int> near;
-      if (atom != bias_)
+      if (atoms[i] != bias_)
         for (int j = 0; j < M_; j++)
-          if (std::fabs(fresh[j]) > set_.near_correlation && j != atom && j != bias_) near.push_back(j);
-      slot_[atom] = static_cast<int>(grams_.size());
-      grams_.push_back(std::move(fresh));
+          if (std::fabs(own[j]) > set_.near_correlation && j != atoms[i] && j != bias_) near.push_back(j);
+      slot_[atoms[i]] = static_cast<int>(grams_.size());
+      grams_.emplace_back(own, own + M_);
       nears_.push_back(std::move(near));
     }
-    return grams_[slot_[atom]].data();
+  }
+
+  void fetch_missing(const std::vector<int>& atoms) {
+    std::vector<int> missing;
+    for (int atom : atoms)
+      if (slot_[atom] < 0) missing.push_back(atom);
+    for (size_t i = 0; i < missing.size(); i += FETCHED_TOGETHER)
+      fetch(&missing[i], static_cast<int>(std::min(missing.size() - i, FETCHED_TOGETHER)));
   }
 
   // ---------------------------------------------------------------- a model at given precisions
@@ -274,6 +289,7 @@ class Engine {
 
   void assemble(Model& m) {
     const int k = m.size();
+    fetch_missing(m.atoms);
     m.gram.resize(static_cast<size_t>(k) * k);
     for (int j = 0; j < k; j++) {
       const double* g = gram(m.atoms[j]);

@@ -49,7 +49,7 @@ cdef extern from "engine.h" namespace "relvec" nogil:
         vector[double] alpha
         double beta, objective
 
-    ctypedef int (*Fetch)(void*, int, double*) noexcept nogil
+    ctypedef int (*Fetch)(void*, const int*, int, double*) noexcept nogil
     ctypedef int (*Tick)(void*, int, double, double) noexcept nogil
 
     cdef cppclass CEngine "relvec::Engine":
@@ -99,27 +99,40 @@ cdef class Gram:
             self.by_rows = matrix.flags.c_contiguous
             self.phi = (matrix if self.by_rows else matrix.T).reshape(-1)
 
-    cdef int fetch(self, int atom, double* into) noexcept nogil:
+    cdef int fetch(self, const int* atoms, int count, double* into) noexcept nogil:
         cdef double one = 1.0, zero = 0.0
-        cdef int step = 1
+        cdef int step = 1, i, row
         cdef double* phi
+        cdef vector[double] own
         if not self.dense:
-            return self.ask(atom, into)
+            return self.ask(atoms, count, into)
         phi = <double*>&self.phi[0]
-        if self.by_rows:
-            blas.dgemv(b"N", &self.M, &self.n, &one, phi, &self.M, phi + atom, &self.M, &zero, into, &step)
+        if count == 1 and self.by_rows:
+            blas.dgemv(b"N", &self.M, &self.n, &one, phi, &self.M, phi + atoms[0], &self.M, &zero, into, &step)
+        elif count == 1:
+            blas.dgemv(b"T", &self.n, &self.M, &one, phi, &self.n, phi + <Py_ssize_t>atoms[0] * self.n, &step, &zero,
+                       into, &step)
         else:
-            blas.dgemv(b"T", &self.n, &self.M, &one, phi, &self.n, phi + <Py_ssize_t>atom * self.n, &step, &zero, into,
-                       &step)
+            own.resize(<size_t>self.n * count)
+            for i in range(count):
+                for row in range(self.n):
+                    own[<size_t>i * self.n + row] = phi[self.place(row, atoms[i])]
+            blas.dgemm(b"N" if self.by_rows else b"T", b"N", &self.M, &count, &self.n, &one, phi,
+                       &self.M if self.by_rows else &self.n, own.data(), &self.n, &zero, into, &self.M)
         return 0
 
-    cdef int ask(self, int atom, double* into) noexcept with gil:
-        cdef double[::1] found
-        cdef int j
+    cdef inline Py_ssize_t place(self, int row, int atom) noexcept nogil:
+        return <Py_ssize_t>row * self.M + atom if self.by_rows else <Py_ssize_t>atom * self.n + row
+
+    cdef int ask(self, const int* atoms, int count, double* into) noexcept with gil:
+        cdef double[:, ::1] found
+        cdef int i, j
         try:
-            found = np.ascontiguousarray(self.design.project(self.design.columns([atom]))[0], dtype=float)
-            for j in range(self.M):
-                into[j] = found[j]
+            columns = self.design.columns([atoms[i] for i in range(count)])
+            found = np.ascontiguousarray(self.design.project(columns), dtype=float)
+            for i in range(count):
+                for j in range(self.M):
+                    into[<Py_ssize_t>i * self.M + j] = found[i, j]
         except BaseException as error:
             self.error = error
             return 1
@@ -134,8 +147,8 @@ cdef class Gram:
             return 1
 
 
-cdef int fetch(void* context, int atom, double* into) noexcept nogil:
-    return (<Gram>context).fetch(atom, into)
+cdef int fetch(void* context, const int* atoms, int count, double* into) noexcept nogil:
+    return (<Gram>context).fetch(atoms, count, into)
 
 
 cdef int tick(void* context, int size, double objective, double gain) noexcept nogil:

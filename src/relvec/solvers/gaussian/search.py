@@ -72,7 +72,7 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     history = _history(steps, shift)
     if verbose:
         log_steps(history)
-    known = sure and largest <= tol and abs(shift) <= _MAX_ERROR * tol and problem.start is None
+    known = sure and largest <= tol and abs(shift) <= _MAX_ERROR * tol
     if ended == "done" and not known:
         again = replace(problem, start=Start(active, alpha, beta))
         rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
