@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from relvec import RVC
+from relvec import RVC, RVR
 from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.runtime.clock import Clock
 from relvec.sparse.class_levels import (
@@ -72,6 +72,27 @@ def test_one_row_of_the_base_rates_is_spread_over_all_rows():
     second = (counts[:, 1] + spread * rows.base_rates[1]) / (rows.weight + spread)
     np.testing.assert_allclose(problem.target, second)
     np.testing.assert_allclose(problem.weights, rows.weight)
+
+
+def draw_three(n, seed):
+    """Three classes, each on two sides of the others."""
+    X = np.random.default_rng(seed).normal(size=(n, 2))
+    return X, np.digitize(np.abs(X[:, 0]) + 0.3 * np.sin(3.0 * X[:, 1]), [0.5, 1.2])
+
+
+@pytest.mark.parametrize("given", [{}, {"width": 1.0}, {"width": 1.0, "share_alpha": True}])
+@pytest.mark.parametrize("most", [1, 3])
+def test_max_functions_bounds_a_model_of_classes(given, most):
+    X, y = draw_three(150, 0)
+    assert 1 <= RVC(max_functions=most, **given).fit(X, y).fitted_.n_kept <= most
+    assert 1 <= RVC(max_functions=most, **given).fit(X, y == 2).fitted_.n_kept <= most
+
+
+def test_max_functions_bounds_a_model_of_counts():
+    x = np.linspace(0.0, 9.0, 80)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * x[:, 0])))
+    sizes = [RVR(likelihood="poisson", width=0.7, max_functions=k).fit(x, y).fitted_.n_kept for k in (2, 4, None)]
+    assert sizes[:2] == [2, 4] and sizes[2] > 4
 
 
 def test_a_sum_of_independent_functions_adds_variances_times_squared_shares():

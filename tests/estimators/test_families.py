@@ -68,6 +68,7 @@ OF_TARGETS = {
 OF_CLASSES = {
     "solver": ["mackay", Sequential(price=5.0), MacKay(max_iter=20)],
     "tol": [20.0],
+    "max_functions": [1],
     "class_weight": ["balanced", {"yes": 5.0, "no": 1.0}],
     "multi_class": ["ovr"],
     "share_alpha": [True],

@@ -116,8 +116,8 @@ def test_what_has_no_path_is_refused():
         RVR(max_functions=0).fit(X, Y)
     with pytest.raises(ValueError, match="relevance path"):
         relevance_path(X, Y, GPRegressor())
-    with pytest.raises(ValueError, match="counts have no such search"):
-        RVR(max_functions=2, likelihood="poisson").fit(X, Y)
+    with pytest.raises(ValueError, match="max_functions needs the sequential solver"):
+        RVC(max_functions=2, solver="mackay").fit(X, Y > 0.0)
 
 
 def test_the_command_line_bounds_the_number_of_functions(tmp_path, capsys):

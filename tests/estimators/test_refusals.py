@@ -158,7 +158,7 @@ def write_csv(path, names, *columns):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--target", "y", "--holdout", "0.9"], "--holdout 0.9 leaves"),
-    (["--target", "kind", "--model", "rvm", "--functions", "2"], "for classification has no --functions"),
+    (["--target", "kind", "--model", "rvm", "--noise", "student-t"], "--noise is for regression"),
 ])  # fmt: skip
 def test_fits_that_cannot_be_made(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)

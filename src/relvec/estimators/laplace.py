@@ -157,6 +157,7 @@ class LaplaceSearch(MachineSearch):
                 shift=shift,
                 tol=options.tol,
                 price=options.price_among(basis.n_atoms),
+                most_functions=options.max_functions,
                 bias=basis.n_atoms - 1 if options.fit_intercept else -1,
                 rng=np.random.default_rng(seed),
                 clock=options.clock if source.all_samples is None else options.clock.part(_SEARCH_SHARE),

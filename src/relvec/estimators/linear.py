@@ -93,7 +93,7 @@ class SparseBayesianClassifier(MachineClassifier):
         Whether a constant, with its own precision, is among the candidates.
     solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         How the evidence is maximised.
-    class_weight, multi_class, share_alpha, averaging, tol
+    class_weight, multi_class, share_alpha, averaging, tol, max_functions
         As in `RelevanceVectorClassifier`.
     warm_start, memory_limit, time_limit, random_state, verbose
         As in `RelevanceVectorRegressor`.
@@ -125,8 +125,8 @@ class SparseBayesianClassifier(MachineClassifier):
     def __init__(
         self, *, fit_intercept: bool = True, solver: Any = "sequential", class_weight: Any = None,
         multi_class: str = "multinomial", share_alpha: bool = False, averaging: str = "posterior",
-        tol: float = 1e-3, warm_start: bool = False, memory_limit: Any = "4GB", time_limit: float | None = None,
-        random_state: Any = None, verbose: Any = None,
+        tol: float = 1e-3, max_functions: int | None = None, warm_start: bool = False, memory_limit: Any = "4GB",
+        time_limit: float | None = None, random_state: Any = None, verbose: Any = None,
     ) -> None:  # fmt: skip
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -135,6 +135,7 @@ class SparseBayesianClassifier(MachineClassifier):
         self.share_alpha = share_alpha
         self.averaging = averaging
         self.tol = tol
+        self.max_functions = max_functions
         self.warm_start = warm_start
         self.memory_limit = memory_limit
         self.time_limit = time_limit

@@ -340,9 +340,8 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
     columns = takes_columns(given["kernel"], given["basis"])
     most, labels = given.get("max_functions"), given.get("column_groups")
     shares = bool(given.get("share_alpha", False)) and not classes
+    check_size(asked, most)
     solver = asked if classes or counts else as_stepwise(asked, most, columns)
-    if counts and most is not None:
-        raise ValueError("max_functions needs likelihood='gaussian' or 'student-t': counts have no such search")
     if shares or labels is not None:
         check_joint(given)
     same = ("width", "centres", "basis", "memory_limit", "random_state")
@@ -384,14 +383,19 @@ def process_options(given: Mapping[str, Any], *, noise: str, earlier: list | Non
     )
 
 
+def check_size(solver: Solver, most: int | None) -> None:
+    """Refuse a limit on functions for a solver whose search has none; ValueError."""
+    limited = isinstance(solver, Sequential) and solver.select == "batch"
+    if most is not None and not limited:
+        raise ValueError(f"max_functions needs the sequential solver, got solver={solver!r}")
+
+
 def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
     """The solver for Gaussian noise and the prior over sets of functions that `Sequential` has.
 
     "auto" is the prior over sizes for columns of X as candidates. A prior that is not flat has a search of its own.
     """
     if not isinstance(solver, Sequential):
-        if most is not None:
-            raise ValueError(f"max_functions needs the sequential solver, got solver={solver!r}")
         return solver
     others = _options_of_moves(solver)
     prior = _support_prior(solver, columns and not others)

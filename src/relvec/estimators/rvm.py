@@ -168,10 +168,12 @@ class RelevanceVectorClassifier(MachineClassifier):
         Whether probabilities are averaged over the posterior of the weights, or of its mode. For two classes
         the average is exact to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
     predictive : {"rvm", "augmented"} or Augmented, default "rvm"
-        "rvm" is the model over the functions kept. "augmented" (RVM*, RQ05) adds one more basis function at each point
-        predicted: away from the data the log-odds become uncertain. It keeps the training rows, O(N) a point.
+        "augmented" (RVM*, RQ05) adds one more basis function at each point predicted: away from the data the log-odds
+        become uncertain. It keeps the training rows, O(N) a point.
     tol : float, default 1e-3
         A fit ends when no single move, refitted, gains more than this many nats of evidence.
+    max_functions : int, optional
+        Most functions of one machine, not counting the constant.
     warm_start, memory_limit, time_limit, random_state, verbose
         As in `RelevanceVectorRegressor`.
 
@@ -196,8 +198,8 @@ class RelevanceVectorClassifier(MachineClassifier):
     log_marginal_likelihood_ : Laplace evidence, with that row; (K,) for "ovr".
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
         established. Moves are ranked by their linearised gain, and the most promising of each kind refitted;
-        near-copies of functions in the model count where they gain over 2 log M nats (`Sequential`). It says nothing of
-        other local maxima, which may be higher.
+        near-copies of functions in the model count where they gain over 2 log M nats (`Sequential`). Other maxima may
+        be higher.
     status_, n_iter_ : how the fit ended, and its steps; a list of K, and (K,), for "ovr".
     history_ : as in `RelevanceVectorRegressor`, a list of K for "ovr"; atom m of class c is c * M + m in a dictionary
         of M functions; absent where held-out rows chose.
@@ -230,8 +232,8 @@ class RelevanceVectorClassifier(MachineClassifier):
         self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
         fit_intercept: bool = True, solver: Any = "sequential", class_weight: Any = None,
         multi_class: str = "multinomial", share_alpha: bool = False, averaging: str = "posterior",
-        predictive: Any = "rvm", tol: float = 1e-3, warm_start: bool = False, memory_limit: Any = "4GB",
-        time_limit: float | None = None, random_state: Any = None, verbose: Any = None,
+        predictive: Any = "rvm", tol: float = 1e-3, max_functions: int | None = None, warm_start: bool = False,
+        memory_limit: Any = "4GB", time_limit: float | None = None, random_state: Any = None, verbose: Any = None,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.width = width
@@ -245,6 +247,7 @@ class RelevanceVectorClassifier(MachineClassifier):
         self.averaging = averaging
         self.predictive = predictive
         self.tol = tol
+        self.max_functions = max_functions
         self.warm_start = warm_start
         self.memory_limit = memory_limit
         self.time_limit = time_limit

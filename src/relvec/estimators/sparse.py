@@ -203,7 +203,7 @@ def fit_sparse_class_model(options: MachineOptions, source: MemorySource, averag
     with one_thread(), stage("search"):
         fit = fit_sparse_classes(
             source.X, labels, 2 if two else targets.shape[1], source.weights, source.groups, learned=earlier,
-            clock=options.clock, memory=options.memory,
+            max_functions=options.max_functions, clock=options.clock, memory=options.memory,
         )  # fmt: skip
     if fit.cut or fit.stopped:
         status = _end_early(fit)

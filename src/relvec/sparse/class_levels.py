@@ -20,7 +20,8 @@ from relvec.solvers.laplace.search import ModelInSearch, begin_laplace
 from relvec.sparse.held_out import has_turned
 
 PRICES_NATS = (8.0, 4.0, 2.0, 1.0, 0.4)
-MOST_FUNCTIONS, MOST_WEIGHTS = 60, 240  # of a model; the constant is not counted
+# Of a model; the constant is not counted. The steps of Newton's method take the cube of the weights.
+MOST_FUNCTIONS, MOST_WEIGHTS = 60, 240
 TOL_NATS = 0.1  # that a move of a fold gains at least
 _MOST_STEPS = 1000
 _PATIENCE, _LOST_NATS = 2, 0.01  # prices beyond the best, and nats a row lost, after which folds go no further down
@@ -76,7 +77,9 @@ class ClassLevel:
     loss: float
 
 
-def make_class_problem(Phi: np.ndarray, rows: DistinctRows, clock: Clock = NO_LIMIT) -> LaplaceProblem:
+def make_class_problem(
+    Phi: np.ndarray, rows: DistinctRows, most: int = MOST_FUNCTIONS, clock: Clock = NO_LIMIT
+) -> LaplaceProblem:
     """Return the problem of columns Phi (n, M), the last of ones; several classes share the functions they have."""
     weight, K = rows.weight, rows.n_classes
     target = rows.counts / weight[:, None]
@@ -91,6 +94,7 @@ def make_class_problem(Phi: np.ndarray, rows: DistinctRows, clock: Clock = NO_LI
         share=K > 2,
         bias=Phi.shape[1] - 1,
         tol=TOL_NATS,
+        most_functions=min(most, MOST_WEIGHTS // (K if K > 2 else 1)),
         clock=clock,
     )
 
@@ -103,11 +107,10 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     nothing is added or deleted any more.
     """
     tol, model = problem.tol, begin_laplace(replace(problem, price=price, start=start), False)
-    most = most_class_functions(problem)
     for _ in range(_MOST_STEPS):
         if problem.clock.left() <= 0.0:
             break
-        better = model.grow(None, tol) if count_class_functions(problem, model.active) < most else None
+        better = model.grow(None, tol)
         if better is None:
             model = model.settle(tol)
             better = model.shrink(tol)
@@ -117,19 +120,9 @@ def search_at(problem: LaplaceProblem, price: float, start: Units = NOTHING) -> 
     return model
 
 
-def most_class_functions(problem: LaplaceProblem) -> int:
-    """Return how many functions a model may have: the steps of Newton's method take the cube of the weights."""
-    return min(MOST_FUNCTIONS, MOST_WEIGHTS // problem.K)
-
-
 def units_of(problem: LaplaceProblem, model: ModelInSearch) -> Units:
     """Return the units (u,) of a model and their precisions."""
     return model.active, model.posterior.alpha[:: problem.per_unit]
-
-
-def count_class_functions(problem: LaplaceProblem, active: np.ndarray) -> int:
-    """Return the number of functions among some units, the constant not counted."""
-    return int(np.count_nonzero(active != problem.bias))
 
 
 def latents_of(problem: LaplaceProblem, model: ModelInSearch, Phi: np.ndarray) -> Latents:
@@ -160,9 +153,9 @@ class ClassFolds:
         self.index = np.concatenate(self.parts) if self.parts else np.zeros(0, dtype=int)
         self.rows, self._all = rows.take(self.index), rows
 
-    def compare(self, Phi: np.ndarray, clock: Clock) -> list[ClassLevel]:
-        """Return the levels of a dictionary with columns Phi (n, M), from the highest price down."""
-        problems = [self._problem_without(own, Phi, clock) for own in self.parts]
+    def compare(self, Phi: np.ndarray, most: int, clock: Clock) -> list[ClassLevel]:
+        """Return the levels of models of ``most`` functions of a dictionary Phi (n, M), from the highest price down."""
+        problems = [self._problem_without(own, Phi, most, clock) for own in self.parts]
         found = [NOTHING] * len(problems)
         levels: list[ClassLevel] = []
         for price in PRICES_NATS:
@@ -174,9 +167,9 @@ class ClassFolds:
             found = [units_of(problem, model) for problem, model in zip(problems, models)]
         return levels
 
-    def _problem_without(self, own: np.ndarray, Phi: np.ndarray, clock: Clock) -> LaplaceProblem:
+    def _problem_without(self, own: np.ndarray, Phi: np.ndarray, most: int, clock: Clock) -> LaplaceProblem:
         kept = np.delete(np.arange(len(self._all)), own)
-        return make_class_problem(Phi[kept], self._all.take(kept), clock)
+        return make_class_problem(Phi[kept], self._all.take(kept), most, clock)
 
     def _level(
         self, price: float, problems: list[LaplaceProblem], models: list[ModelInSearch], Phi: np.ndarray
@@ -184,7 +177,7 @@ class ClassFolds:
         parts = [latents_of(p, model, Phi[own]) for p, model, own in zip(problems, models, self.parts)]
         latents = Latents(*(np.concatenate(a) for a in zip(*((part.mean, part.covariance) for part in parts))))
         losses = np.bincount(self.rows.labels, log_losses(latents.log_probabilities(), self.rows))
-        size = float(np.mean([count_class_functions(p, model.active) for p, model in zip(problems, models)]))
+        size = float(np.mean([p.count_functions(model.active) for p, model in zip(problems, models)]))
         return ClassLevel(price, size, latents, losses, float(losses.sum() / self.rows.weight.sum()))
 
 

@@ -33,7 +33,6 @@ from relvec.sparse.class_levels import (
     ClassLevel,
     calibrate_slope,
     choose_class_level,
-    count_class_functions,
     make_class_problem,
     mix_latents,
     search_at,
@@ -96,7 +95,7 @@ class ClassMember:
     @property
     def n_functions(self) -> int:
         """Functions, the constant not counted."""
-        return count_class_functions(self.problem, self.found.state.active)
+        return self.problem.count_functions(self.found.state.active)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +113,8 @@ class SparseClasses:
 
 def fit_sparse_classes(
     X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray | None = None,
-    groups: np.ndarray | None = None, *, learned: tuple[LearnedWidths, ...] | None = None, clock: Clock | None = None,
-    memory: float = np.inf,
+    groups: np.ndarray | None = None, *, learned: tuple[LearnedWidths, ...] | None = None,
+    max_functions: int | None = None, clock: Clock | None = None, memory: float = np.inf,
 ) -> SparseClasses:  # fmt: skip
     """Return the sparse model of rows X (n, d) with labels (n,) from 0 to n_classes - 1.
 
@@ -124,6 +123,7 @@ def fit_sparse_classes(
     weights : (n,) frequencies of the rows; one each where not given.
     groups : (n,) numbers of the groups of rows that are in one fold; each row is on its own where not given.
     learned : widths that were learned before.
+    max_functions : most functions, the constant not counted, of one setting; where not given settings may be averaged.
     clock : of learning widths, of comparing settings, and of the models of all rows.
     memory : bytes for the values of functions, of which fewer are candidates where there is little.
 
@@ -142,10 +142,10 @@ def fit_sparse_classes(
     few = rows.take(slice(0, SEARCHED_ROWS))
     most = int(min(CENTRES, max(memory / (_VALUE_BYTES * len(few) * len(SCALES[0])), 1.0)))
     dictionaries = _dictionaries(learned, few, X, most)
-    settings = _share_time(clock, _COMPARED_SHARE, partial(compare_settings, dictionaries, few))
+    settings = _share_time(clock, _COMPARED_SHARE, partial(compare_settings, dictionaries, few, max_functions))
     taken = [setting for setting in settings if setting.share > 0.0]
     members = [
-        _share_time(clock, 1.0 / (len(taken) - i), partial(_fit_member, setting, few, rows))
+        _share_time(clock, 1.0 / (len(taken) - i), partial(_fit_member, setting, few, rows, max_functions))
         for i, setting in enumerate(taken)
     ]
     if not clock.cut:
@@ -219,7 +219,7 @@ def _dictionaries(
 
 
 def compare_settings(
-    dictionaries: list[tuple[str, Basis]], rows: DistinctRows, clock: Clock
+    dictionaries: list[tuple[str, Basis]], rows: DistinctRows, max_functions: int | None, clock: Clock
 ) -> tuple[ClassSetting, ...]:
     """Return the settings with their shares, by log losses of rows held out.
 
@@ -232,12 +232,16 @@ def compare_settings(
     for name, basis in dictionaries:
         if found and clock.up(f"functions of {name}"):
             break
-        levels = folds.compare(basis(rows.X), clock)
+        levels = folds.compare(basis(rows.X), max_functions or MOST_FUNCTIONS, clock)
         taken = choose_class_level(levels)
         found.append(ClassSetting(name, basis, tuple(levels), taken))
         if report(round(levels[taken].n_functions), fraction=len(found) / (len(dictionaries) + 1)):
             clock.stop()
-    shares = _share_out(found, rows.weight.sum())
+    if max_functions is None:
+        shares = _share_out(found, rows.weight.sum())
+    else:
+        losses = [setting.level.loss for setting in found]
+        shares = np.eye(len(found))[int(np.argmin(losses))].tolist()
     return tuple(replace(setting, share=share) for setting, share in zip(found, shares))
 
 
@@ -254,16 +258,19 @@ def _share_out(settings: list[ClassSetting], total: float) -> list[float]:
     return (shares / shares.sum()).tolist()
 
 
-def _fit_member(setting: ClassSetting, few: DistinctRows, rows: DistinctRows, clock: Clock) -> ClassMember:
+def _fit_member(
+    setting: ClassSetting, few: DistinctRows, rows: DistinctRows, max_functions: int | None, clock: Clock
+) -> ClassMember:
     """Return the model of all rows: the ladder as in the folds on those that are searched, then weights by all."""
-    problem, start = make_class_problem(setting.basis(few.X), few, clock), NOTHING
+    most = max_functions or MOST_FUNCTIONS
+    problem, start = make_class_problem(setting.basis(few.X), few, most, clock), NOTHING
     for price in [*(price for price in PRICES_NATS if price > setting.price), setting.price]:
         start = units_of(problem, search_at(problem, price, start))
     if len(rows) > len(few):
         active, alpha = start
         kept, scale = np.unique(np.append(active, problem.bias)), problem.design.scale[active]
         setting = replace(setting, basis=setting.basis.take(kept))
-        problem, units = make_class_problem(setting.basis(rows.X), rows, clock), np.searchsorted(kept, active)
+        problem, units = make_class_problem(setting.basis(rows.X), rows, most, clock), np.searchsorted(kept, active)
         start = units, alpha * (problem.design.scale[units] / scale) ** 2
     return ClassMember(
         setting, problem, solve_laplace(_LAST, replace(problem, price=setting.price, start=start), _STEPS)

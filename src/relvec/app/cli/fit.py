@@ -240,8 +240,6 @@ def _families(task: str, arguments: argparse.Namespace) -> tuple[list[str], str]
         return ["rvm"], f"{only} --kernel and --width here"
     if arguments.upper is not None or arguments.noise == "heteroscedastic":
         return ["gp"], f"{only} --upper" if arguments.upper is not None else f"{only} --noise heteroscedastic"
-    if task == "classification" and arguments.functions is not None:
-        return ["gp"], f"{only} classes whose size --functions can cap"
     found = ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
     return found, ""
 
@@ -255,12 +253,14 @@ def make_estimator(family: str, task: str, arguments: argparse.Namespace, second
              "time_limit": seconds if seconds < math.inf else None}  # fmt: skip
     if task == "regression":
         given |= NOISES[arguments.noise]
+    elif arguments.noise != "normal":
+        raise TableError(f"--noise is for regression, and the task is {task}: leave it out, or give --task regression")
     if arguments.functions is not None:
         given["max_vectors" if family == "gp" else "max_functions"] = arguments.functions
     given = {name: value for name, value in given.items() if value is not None}
     unknown = [name for name in given if name not in model.get_params()]
-    if unknown or (arguments.functions is not None and task == "count"):
-        option = OPTIONS.get(unknown[0] if unknown else "max_functions", "--noise")
+    if unknown:
+        option = OPTIONS.get(unknown[0], "--noise")
         raise TableError(f"a {FAMILIES[family]} for {task} has no {option}: leave it out, or choose another --model")
     if "random_state" in model.get_params():
         given["random_state"] = arguments.seed

@@ -87,6 +87,9 @@ def temper(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
 
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
+    batch = model.problem.room_beside(model.active, batch)
+    if batch <= 0:
+        return None, 0.0
     grown, most = _grow_best(model, found, batch, tol)
     if model.problem.thorough and model.problem.K == 1 and most < SETTINGS.small_gain_nats:
         faint, gain = _grow_faint(model, found, max(tol, most))
@@ -224,6 +227,9 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
     for i in order[: SETTINGS.max_exchanges]:
         if pairs.gain[i] < least:
             break
+        others = model.active[model.active != model.active[pairs.leaving[i]]]
+        if model.problem.room_beside(others, 1) < 1:  # a function in place of the constant would be one too many
+            continue
         swapped = model.swap(int(pairs.leaving[i]), int(pairs.entering[i]), float(pairs.alpha[i]), pairs.weight[i])
         for steps in SETTINGS.exchange_steps:
             if swapped.objective < model.objective + least or not within_reach(swapped, model.objective):

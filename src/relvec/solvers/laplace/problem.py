@@ -68,6 +68,7 @@ class LaplaceProblem:
     prior_rows: PriorRows = NO_PRIOR_ROWS  # what is in the targets besides the data
     trusted: float = TRUSTED  # steps do not take `LaplacePosterior.trust` below this
     price: float = 0.0  # nats that every unit costs
+    most_functions: int | None = None  # that a model may have, the constant not counted
     # whether models are moved along the edge of the region of trust, or stay where they reach it
     patient: bool = False
     thorough: bool = False  # whether moves are tried that the linearised problem does not propose
@@ -114,6 +115,15 @@ class LaplaceProblem:
         if self.per_unit > 1:
             return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
         return units // self.design.n_atoms, units % self.design.n_atoms
+
+    def count_functions(self, units: np.ndarray) -> int:
+        """Return the number of functions that units (u,) have, the constant not counted."""
+        atoms = np.unique(units % self.design.n_atoms)
+        return int(np.count_nonzero(atoms != self.bias))
+
+    def room_beside(self, units: np.ndarray, batch: int) -> int:
+        """Return how many of a batch of units may be added to a model of these units (u,)."""
+        return batch if self.most_functions is None else min(batch, self.most_functions - self.count_functions(units))
 
     def near_copies(self, unit: int) -> np.ndarray:
         """Return the atoms, the constant excepted, that are near-copies of that of a unit."""

@@ -136,8 +136,12 @@ class ModelInSearch:
         return ModelInSearch(self._free(False), self.problem)
 
     def may_restart(self, turn: int, failed: int, restarts: int) -> bool:
-        """As many times as are asked for, while their work is allowed, and never at the edge of trust."""
-        return turn < restarts and not self.model.problem.patient
+        """As many times as are asked for, while their work is allowed.
+
+        Never at the edge of trust, nor where the number of functions is limited: MacKay's updates begin with all.
+        """
+        free = self.problem.most_functions is None and not self.model.problem.patient
+        return turn < restarts and free
 
     def repeats(self, turn: int) -> bool:
         """No restart is tried again."""
