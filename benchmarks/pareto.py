@@ -30,12 +30,11 @@ METHODS = ("sparse", "process", "sgpr", "fastrvm", "bayes_ridge")
 SGPR_EVALUATIONS = 120
 
 
-def sparse(X, y, k, earlier):
+def sparse(X, y, k, learned):
     from relvec.sparse import fit_sparse
 
-    learned, scale = earlier or (None, None)
-    model = fit_sparse(X, y, learned=learned, target=scale, max_functions=k or None)
-    return (lambda new: model.predictor.moments(new, True, True)), model.n_functions, (model.learned, model.scale)
+    model = fit_sparse(X, y, learned=learned, max_functions=k or None)
+    return (lambda new: model.predictor.moments(new, True, True)), model.n_functions, model.learned
 
 
 def process(X, y, k, earlier):

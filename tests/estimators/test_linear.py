@@ -153,7 +153,8 @@ def test_posterior_and_gains_against_the_dense_formulas():
     # the variance of the function at a row, from the formulas in centred coordinates
     row = X[:1]
     phi = np.append(row[0, columns] - offset, 1.0)
-    assert model.predict(row, True, noise=False)[1][0] == pytest.approx(np.sqrt(phi @ Sigma @ phi), rel=1e-7)
+    function = model.fitted_.functions[0]
+    assert function.moments(row, True, noise=False)[1][0] == pytest.approx(phi @ Sigma @ phi, rel=1e-7)
 
 
 def test_copies_of_rows_are_weights():

@@ -953,7 +953,7 @@ def test_an_offset_of_the_target():
 
 def test_error_bars_hold_the_uncertainty_of_the_intercept():
     X, y = plane(20, d=2)
-    model = RVR(kernel=None, basis="linear", width="scale").fit(X, y)
+    model = RVR(kernel=None, basis="linear", solver=Sequential(support_prior="flat")).fit(X, y)
     i = model.atoms_.index("bias")
     _, std = model.predict(np.zeros((1, 2)), return_std=True, noise=False)
     assert std[0] == pytest.approx(np.sqrt(model.covariance_[i, i]), rel=1e-6) and std[0] > 0

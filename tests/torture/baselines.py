@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import beta
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
@@ -18,8 +19,9 @@ import relvec
 
 FRESH = 2000  # rows that judge
 FAR_BEHIND, BEHIND = 0.3, 0.08  # nats a row behind the better baseline: a failure, and one to be counted
-LEAST_COVERED = 0.8  # of fresh targets in intervals of 90 %, where rows are exchangeable
+COVERAGE, LEAST_COVERED = 0.9, 0.8  # of fresh targets in intervals of 90 %, where rows are exchangeable
 JUDGED_ROWS = 10  # of the fit, from which on intervals are held to it
+LEAST_CHANCE = 1e-3  # that intervals between order statistics of few rows, which are exact, hold less
 # Of a baseline's error bars, in standard deviations of the targets: without noise densities have no bound, and whose is
 # larger says nothing.
 _LEAST_STD = 1e-3
@@ -254,7 +256,7 @@ def judge(name: str, seed: int, number: int) -> Judged:
         behind = density_of_class_baseline(table) - own
     else:
         own = float(np.mean(model.log_predictive_density(table.fresh_X, table.fresh_y)))
-        low, high = model.predict_interval(table.fresh_X, 0.9).T
+        low, high = model.predict_interval(table.fresh_X, COVERAGE).T
         covered = float(np.mean((low <= table.fresh_y) & (table.fresh_y <= high)))
         behind = density_of_baseline(table) - own
     return Judged(table, behind, covered, str(model.status_), told)
@@ -267,6 +269,7 @@ def check(name: str, seed: int, number: int) -> str:
     words = f"{name} on {kind} ({n} x {found.table.X.shape[1]}, {found.status})"
     assert found.behind <= FAR_BEHIND, f"{words}: {found.behind:.2f} nats a row behind a baseline"
     exchangeable = kind not in GROUPED and kind != "one huge target" and n >= JUDGED_ROWS
-    narrow = exchangeable and found.covered < LEAST_COVERED
+    chance = beta.ppf(LEAST_CHANCE, COVERAGE * (n + 1), (1.0 - COVERAGE) * (n + 1))
+    narrow = exchangeable and found.covered < min(LEAST_COVERED, chance)
     assert not narrow, f"{words}: intervals of 90 % hold {found.covered:.0%}"
     return f"behind by more than {BEHIND:g}" if found.behind > BEHIND else "not behind"

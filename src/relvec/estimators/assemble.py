@@ -53,7 +53,7 @@ def assemble(
         weights,
         [fit.result.status for fit in fits],
         functions=functions,
-        **search.predictive(functions, alpha, basis),
+        **search.predictive(fits, functions, alpha, basis),
         alpha=alpha,
         gamma=gamma,
         noise_variance=search.noise_variances(functions),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import TunedBasis
 from relvec.inference.evidence import Posterior
 from relvec.inference.hyperpriors import FLAT, GammaPrior
-from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
+from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor, RescaledPredictor
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
@@ -27,6 +27,7 @@ from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Ste
 from relvec.solvers.gaussian.model import begin_gaussian, model_of
 from relvec.solvers.joint import solve_joint
 from relvec.solvers.loop import State
+from relvec.sparse.lines import AS_IT_IS, SEARCHED_NUMBERS, Verdict, judge
 
 # A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of
 # shared precisions, passes through the targets.
@@ -53,6 +54,7 @@ class GaussianFit:
     n_samples: float
     offset: np.ndarray | None = None  # (M,) see `relvec.design.base.Dictionary`
     n_functions: int = 1
+    verdict: Verdict = AS_IT_IS  # of rows that took no part, on a linear model
 
     @property
     def model(self) -> Start:
@@ -190,7 +192,11 @@ class GaussianSearch(MachineSearch):
             return Found(self._fit_jointly(part, rows), part, rows.compression)
         compressed = rows.compression is not None
         problems = enumerate(self.problems_on(part, rows, starts))
+        begin = self.options.clock.left()
         fits = [self._fit_output(output, problem, part, compressed) for output, problem in problems]
+        if self.options.floored:
+            seconds = (begin - self.options.clock.left()) / len(fits) if begin < np.inf else 0.0
+            fits = [self._hold_against_baselines(*each, seconds) for each in enumerate(fits)]
         return Found(fits, part, rows.compression)
 
     def problems_on(self, part: Basis, rows: DesignRows, starts: list | None = None) -> list[Problem]:
@@ -248,6 +254,42 @@ class GaussianSearch(MachineSearch):
             result = replace(result, status=Status.STALLED)
         return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)
 
+    def _hold_against_baselines(self, output: int, fit: GaussianFit, seconds: float) -> GaussianFit:
+        """Return the fit of an output, or that of a constant or a ridge that predicts rows left out better.
+
+        ``seconds`` were those of its search.
+        """
+        options, rows, solver = self.options, self.source.dense(SEARCHED_NUMBERS), cast(Any, self.options.solver)
+        if rows is None or fit.result.status not in (Status.CONVERGED, Status.NOISE_FLOOR, Status.STALLED):
+            return fit
+        X, targets, weights, groups = rows
+        found, noise = fit.result.state.active, 1.0 / fit.result.state.posterior.beta
+
+        def search(problem: Problem) -> State:
+            return solve(solver, problem, options.max_iter).state
+
+        with one_thread():
+            verdict = judge(
+                X,
+                targets[:, output],
+                weights,
+                groups,
+                search,
+                found,
+                noise,
+                options.max_functions,
+                seconds,
+                options.clock,
+            )
+        base = verdict.baseline
+        if base is None:
+            return replace(fit, verdict=verdict)
+        state = State(base.atoms, base.posterior, base.posterior.log_evidence, done=True, largest_gain=0.0)
+        result = Result(state, Status.BASELINE, [], fit.result.n_iter)
+        return GaussianFit(
+            result, fit.unit * base.unit, fit.prior, base.scale, base.n_samples, base.offset, verdict=verdict
+        )
+
     def _from_any_number(self, problem: Problem) -> Problem:
         """Return the problem of a few functions at most, to start from the model of any number."""
         if problem.start is not None:
@@ -295,10 +337,10 @@ class GaussianSearch(MachineSearch):
     def predictor(self, fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
         return linear_predictor(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
+    def predictive(self, fits: list, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
         spec = self.options.predictive
         if spec is None:
-            return {"predictors": list(functions)}
+            return {"predictors": [_rescale(*each) for each in zip(functions, fits, strict=True)]}
         assert isinstance(self.source, MemorySource)
         X, weights, targets = self.source.X, self.source.weights, self.source.targets.T
         kernel = kernels_of(basis)[0]
@@ -310,6 +352,12 @@ class GaussianSearch(MachineSearch):
         given = self.options.noise_variance
         found = np.array([function.noise * function.unit**2 for function in functions])
         return found if given is None else np.where(np.isclose(found, given, rtol=1e-12), given, found)
+
+
+def _rescale(function: LinearPredictor, fit: GaussianFit) -> LinearPredictor | RescaledPredictor:
+    """Return the function of a fit with error bars as rows that took no part ask for."""
+    factor, tail = fit.verdict.factor, fit.verdict.tail
+    return function if (factor, tail) == (1.0, 0.0) else RescaledPredictor(function=function, factor=factor, tail=tail)
 
 
 def augment(

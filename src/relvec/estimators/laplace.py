@@ -244,7 +244,7 @@ class LaplaceSearch(MachineSearch):
     def predictor(self, fit: LaplaceFit, basis: Basis, atoms: np.ndarray) -> Any:
         return (linear_predictor if self.of_counts else LaplaceFit.latent)(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
+    def predictive(self, fits: list, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
         if self.of_counts:
             return {"predictors": [CountPredictor(function) for function in functions]}
         spec, found = self.options.predictive, list(functions)

@@ -13,7 +13,8 @@ class SparseBayesianRegressor(MachineRegressor):
     Columns are centred and scaled inside, also those of a scipy.sparse matrix, which stays sparse. Each column has a
     precision of its own; precisions and noise maximise the evidence, and the set of columns the evidence times a prior
     over sets (``support_prior`` of `relvec.solvers.Sequential`, "size" here), which no unit of a column changes. There
-    is no threshold to choose.
+    is no threshold to choose. Where a constant or a ridge predicts rows that were left out better, it is the model, and
+    `status_` is "baseline"; these rows widen error bars that are too narrow.
 
     Parameters
     ----------

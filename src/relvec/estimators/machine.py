@@ -22,7 +22,6 @@ from relvec.estimators.sources.rows import ClassRows, RegressionRows
 from relvec.estimators.sparse import fit_sparse_class_model, fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
-MAX_OF_PROCESS = 1e100  # inputs and targets: squares of sums of larger ones overflow
 LIKELIHOODS = ("gaussian", "student-t", "poisson")
 
 
@@ -83,7 +82,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
             raise ValueError("Student-t noise has no augmented distribution, whose variances would be taken for noise: "
                              "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
         source = self._regression_source(options, X, y, sample_weight, groups, counts=counts)
-        if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
+        if options.learns_dictionary and isinstance(source, MemorySource) and source.has_squares:
             self._set_fitted(fit_sparse_model(options, source))
         else:
             self._set_fitted(fit(options, source, _search_for_counts(source) if counts else GaussianSearch.of))
@@ -132,7 +131,7 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         options = machine_options(self._all_parameters(), classes=True, earlier=self._earlier)
         source = self._class_source(options, X, y, sample_weight, groups)
-        if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
+        if options.learns_dictionary and isinstance(source, MemorySource) and source.has_squares:
             self._set_fitted(fit_sparse_class_model(options, source, self.averaging == "posterior"))
         else:
             self._set_fitted(fit(options, source, self._search()))
@@ -184,12 +183,6 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
             return np.stack(found)
         K = len(self.fitted_.weights)
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
-
-
-def can_learn_dictionary(source: MemorySource) -> bool:
-    """Whether rows are in memory here, in numbers whose squares have a double."""
-    largest = max(np.abs(source.X).max(initial=0.0), np.abs(source.targets).max(initial=0.0))
-    return bool(largest < MAX_OF_PROCESS)
 
 
 def _search_for_counts(source: Any) -> Callable:

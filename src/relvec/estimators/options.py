@@ -206,6 +206,7 @@ class MachineOptions(FitOptions):
     share_alpha: bool = False  # whether outputs of a regression share their precisions
     learns_dictionary: bool = False  # whether a process learns the dictionary, and held-out rows choose the size
     honest: bool = False  # whether held-out rows set the error bars, where they can
+    floored: bool = False  # whether a constant or a ridge takes the place of a linear model that predicts worse
     price: float | None = 0.0  # nats that a function of a model of classes or counts costs; None by their number
 
     @property
@@ -359,6 +360,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
         predictive=as_augmented(given["predictive"], classes),
         learns_dictionary=learns_dictionary(given, classes),
         honest=is_word(given["predictive"], "auto"),
+        floored=columns and leaves_all_to_search(given, solver, shares or labels is not None),
         noise_variance=given.get("noise_variance"),
         tol=TOL if tol is None else float(tol),
         tol_of_many=TOL_OF_MANY if tol is None else None,
@@ -366,6 +368,13 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
         learns_widths=not (classes or counts),
         earlier=earlier if given["warm_start"] else None,
     )
+
+
+def leaves_all_to_search(given: Mapping[str, Any], solver: Solver, shares_precisions: bool) -> bool:
+    """Tell whether a linear model is left to the search that is its own: no noise, price or fixed point was given."""
+    own = solver in (Sequential(), Stepwise("size", given.get("max_functions")))
+    asked = given.get("noise_variance") is not None or given["likelihood"] == "student-t" or shares_precisions
+    return own and bool(given["fit_intercept"]) and not asked
 
 
 def process_options(given: Mapping[str, Any], *, noise: str, earlier: list | None) -> ProcessOptions:

@@ -78,10 +78,10 @@ class MachineSearch(ABC):
         """The function that a fit found, over the atoms that all outputs keep."""
 
     @abstractmethod
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
+    def predictive(self, fits: list, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
         """Return the fields of `Fitted` that predict: ``predictors``, or for classes also ``classifier``.
 
-        The functions have precisions alpha (R, m) over the atoms kept of the dictionary ``basis``.
+        The functions of the fits have precisions alpha (R, m) over the atoms kept of the dictionary ``basis``.
         """
 
     def noise_variances(self, functions: Sequence) -> np.ndarray:

@@ -22,7 +22,6 @@ from relvec.gaussian_process.classes import ClassModel
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import ClassPredictor, LatentClasses, LatentPredictor, LinearPredictor, Predictor
-from relvec.inference.predictive.scaled import ScaledPredictor
 from relvec.runtime.record import Brief, Record
 
 
@@ -109,7 +108,7 @@ class Fitted(Brief, Record, ABC):
     @property
     def log_scale(self) -> bool:
         """Whether targets are taken on a logarithmic scale."""
-        return any(isinstance(own, ScaledPredictor) and own.scale.sign != 0 for own in self.predictors)
+        return False
 
     @property
     def compared(self) -> Sequence[Any]:

@@ -194,17 +194,22 @@ def choose_better(
     kinds = (False, True) if max_vectors is None or targets[0].rows.X.shape[1] < max_vectors else (False,)
     found = [_Line.fit(linear, target, folds) for target in targets for linear in kinds]
     means = [float(weight @ (line.density - density) / weight.sum()) for line in found]
-    line, mean = found[int(np.argmax(means))], max(means)
-    least = _least_lead(number, weight * (line.density - density - mean) / weight.sum())
-    return line.process(process, mean) if mean > min(least, _FAR_BEHIND) else process
+    line = found[int(np.argmax(means))]
+    return line.process(process, max(means)) if leads(line.density - density, weight, number) else process
 
 
-def _least_lead(number: np.ndarray, gains: np.ndarray) -> float:
-    """Return the nats a row that a baseline has to be ahead by, for its gains (h,) about their mean in groups (h,)."""
-    error = float(np.linalg.norm(np.bincount(number, gains)))
+def leads(gains: np.ndarray, weight: np.ndarray, number: np.ndarray) -> bool:
+    """Tell whether a baseline takes the place of a model, for its gains (h,) in nats at rows left out.
+
+    weight : (h,) of the rows; number : (h,) of the groups that they are in. Where these have several rows, evidence for
+    the model has counted each as often as it has rows, and very few rows tell little: a model has to be ahead then.
+    """
+    mean = float(weight @ gains / weight.sum())
+    error = float(np.linalg.norm(np.bincount(number, weight * (gains - mean)))) / weight.sum()
+    least = -error if len(gains) <= FEW_ROWS else max(_BEHIND, error)
     if len(np.unique(number)) <= len(gains) // 2:
-        return -GROUPED_ERRORS * error
-    return -error if len(gains) <= FEW_ROWS else max(_BEHIND, error)
+        least = -GROUPED_ERRORS * error
+    return bool(mean > min(least, _FAR_BEHIND))
 
 
 def split_rows(rows: Rows, group: np.ndarray) -> list[np.ndarray]:

@@ -45,7 +45,9 @@ class Status(Enum):
     FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
-    BASELINE = "a constant or a straight line predicts rows that were left out better than the process: it is the model"
+    BASELINE = (
+        "a constant or a straight line predicts rows that were left out better than the model found, and is returned"
+    )
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
     MAX_VECTORS = "more vectors than max_vectors would still gain; the model is the best with so many"
     MEMORY_LIMIT = "more vectors than memory_limit allows would still gain; raise memory_limit to keep more"

@@ -40,7 +40,7 @@ MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the no
 MAX_FUNCTIONS = 300  # where no number is given
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8  # of the target's variance
 _AT_FLOOR = 10.0  # noise variances below so many times the floor explain the noise too
-_TOO_SURE, _MEANINGLESS = 10.0, 100.0  # times larger squared errors than predicted, at the floor and anywhere
+_TOO_SURE, MEANINGLESS = 10.0, 100.0  # times larger squared errors than predicted, at the floor and anywhere
 _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
 LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
 _MOST_LIKE_FOLDS = 2.0  # times as many, and half a function, at most: error bars are those of the folds
@@ -59,7 +59,6 @@ class Level:
     n_functions : the mean number of functions in the folds.
     loss : mean negative log density of held-out targets, at the best common factor of variances and the best tail.
     losses : (n,) those of each row.
-    index, variance : (n,) the numbers of the held-out rows, and the variances of targets that were predicted of them.
     held : what was predicted of the rows.
     refused : whether held-out errors are so large that the variances mean nothing.
     models : of the folds, with the precisions of weights in the units of X and the targets.
@@ -69,8 +68,6 @@ class Level:
     n_functions: float
     loss: float
     losses: np.ndarray
-    index: np.ndarray
-    variance: np.ndarray
     held: HeldOut
     refused: bool
     models: list[Start]
@@ -195,11 +192,10 @@ class Comparison:
         losses = -log_density(errors, factor * variance, tail)
         refused = any(model.core.beta * model.problem.noise_floor * _AT_FLOOR > 1.0 for model in models)
         refused = refused and factor > _TOO_SURE and not models[0].problem.fixed_noise
-        refused |= factor > _MEANINGLESS
+        refused |= factor > MEANINGLESS
         size = float(np.mean([count_functions(model) for model in models]))
         starts = [_in_units(fold, model) for fold, model in zip(self.folds, models)]
-        loss = float(rows.weight @ losses / rows.total)
-        return Level(price, size, loss, losses, index, variance, held, refused, starts)
+        return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused, starts)
 
 
 def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -113,7 +113,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
     @property
     def _is_normal(self) -> bool:
         """Whether new targets are normal, so that their moments say all."""
-        return self.fitted_.predictors[0].is_normal
+        return all(predictor.is_normal for predictor in self.fitted_.predictors)
 
     def _predict_lazily(
         self, X: RowsLike, return_std: bool, return_cov: bool, noise: bool

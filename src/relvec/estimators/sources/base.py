@@ -109,6 +109,13 @@ class Source(ABC):
     ) -> tuple[Part, DesignRows]:
         """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows."""
 
+    def dense(self, most_numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None] | None:
+        """Return rows (n, d) and targets (n, q) whose squares have a double, weights, and numbers of groups or None.
+
+        None where they are elsewhere, or a sparse matrix of more numbers.
+        """
+        return None
+
     @abstractmethod
     def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         """Uncompressed columns of some atoms over their scale and a target: the k + 1 rows of a QR factorisation."""

@@ -27,6 +27,7 @@ from relvec.runtime.machine import memory_left
 MAX_SCAN_NUMBERS = 16_000_000  # of a dictionary that classes and counts search: 800 candidates on 20,000 rows
 MIN_SCAN_ATOMS = 64  # candidates of theirs whatever the memory limit
 SCAN_BYTES = 10.0  # of a number of that dictionary
+MAX_SQUARED = 1e100  # inputs and targets: squares of sums of larger ones overflow
 
 
 class MemorySource(Source):
@@ -118,6 +119,14 @@ class MemorySource(Source):
     ) -> tuple[Part, design.DesignRows]:
         return design.reduce_rows(dictionary, self.samples, memory, keep, seconds)
 
+    @property
+    def has_squares(self) -> bool:
+        """Whether squares of sums of inputs and targets have a double."""
+        return max(np.abs(self.X).max(initial=0.0), np.abs(self.targets).max(initial=0.0)) < MAX_SQUARED
+
+    def dense(self, most_numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None] | None:
+        return (self.X, self.targets, self.weights, self.groups) if self.has_squares else None
+
     def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         return design.exact_triangle(self.samples, dictionary.take(active), scale[active], output)
 
@@ -197,6 +206,11 @@ class SparseSource(Source):
     ) -> tuple[Part, design.DesignRows]:
         targets = self.targets * np.sqrt(self.weights)[:, None]
         return None, design.DesignRows(self._of(dictionary), targets, np.zeros(self.n_targets))
+
+    def dense(self, most_numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None] | None:
+        if self.n_rows * self.n_features > most_numbers:
+            return None
+        return MemorySource(self.X.toarray(), self.targets, self.weights).dense(most_numbers)
 
     def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         rows = self.rows(dictionary, 0.0)[1]

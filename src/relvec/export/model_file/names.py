@@ -39,7 +39,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec.predictive": {
         "relvec.inference.predictive": (
             "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CalibratedPredictor", "CountPredictor",
-            "LatentClasses", "LatentPredictor", "LinearPredictor", "StudentPredictor",
+            "LatentClasses", "LatentPredictor", "LinearPredictor", "RescaledPredictor", "StudentPredictor",
         ),
         "relvec.inference.conformal": ("ConformalScores",),
     },
