@@ -30,11 +30,12 @@ METHODS = ("sparse", "process", "sgpr", "fastrvm", "bayes_ridge")
 SGPR_EVALUATIONS = 120
 
 
-def sparse(X, y, k, learned):
+def sparse(X, y, k, earlier):
     from relvec.sparse import fit_sparse
 
-    model = fit_sparse(X, y, learned=learned, max_functions=k or None)
-    return (lambda new: model.predictor.moments(new, True, True)), model.n_functions, model.learned
+    learned, scale = earlier or (None, None)
+    model = fit_sparse(X, y, learned=learned, target=scale, max_functions=k or None)
+    return (lambda new: model.predictor.moments(new, True, True)), model.n_functions, (model.learned, model.scale)
 
 
 def process(X, y, k, earlier):

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.gaussian_process.rows import Rows, merge_rows
 from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, learn_error_bars, learn_reach
+from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.tails import fit_tail, log_density
 from relvec.kernels import Gaussian
 from relvec.runtime.clock import Clock
@@ -312,8 +313,6 @@ def test_covariance_fits_moments_and_draws(model, noise):
 def test_quantiles_and_density_belong_together():
     bars, reach = ErrorBars(1.5, None, 0.25), Reach(np.zeros((1, 1)), np.ones(1), 1.0, 0.0)
     function = fit_sparse(*sinc(60, 3)).predictor.function
-    from relvec.inference.predictive.calibrated import CalibratedPredictor
-
     predictor = CalibratedPredictor(function=function, bars=bars, reach=reach)
     X = np.array([[0.3]])
     low, high = predictor.quantiles(X, np.array([0.1, 0.9]), True)[0]

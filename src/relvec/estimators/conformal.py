@@ -128,7 +128,7 @@ def check_coverage(coverage: object) -> float:
 class ConformalIntervals(ConformalPredictions):
     """`calibrate` for regression: scores are residuals in units of their predicted standard deviation.
 
-    A process on a logarithmic scale of the target is scored, and has symmetric intervals, on that scale.
+    A model on a logarithmic scale of the target is scored, and has symmetric intervals, on that scale.
     """
 
     def _takes_ends(self, y: ArrayLike) -> bool:

@@ -22,6 +22,7 @@ from relvec.gaussian_process.classes import ClassModel
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import ClassPredictor, LatentClasses, LatentPredictor, LinearPredictor, Predictor
+from relvec.inference.predictive.scaled import ScaledPredictor
 from relvec.runtime.record import Brief, Record
 
 
@@ -108,7 +109,7 @@ class Fitted(Brief, Record, ABC):
     @property
     def log_scale(self) -> bool:
         """Whether targets are taken on a logarithmic scale."""
-        return False
+        return any(isinstance(own, ScaledPredictor) and own.scale.sign != 0 for own in self.predictors)
 
     @property
     def compared(self) -> Sequence[Any]:

@@ -17,12 +17,12 @@ class RelevanceVectorRegressor(MachineRegressor):
     Parameters
     ----------
     kernel : str, Kernel, callable or None, default "auto"
-        With "auto" a process learns widths on few rows; kernels of several such widths, the columns of X and a constant
-        are the candidates, and held-out rows choose how many are kept and set the error bars. That needs dense rows in
-        memory and `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and `share_alpha` as they
-        come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian", "laplace", "cauchy", "log_distance",
-        "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`,
-        a ``callable(X, Z) -> (n, m)``, or None.
+        With "auto" a process learns widths on few rows; kernels of several such widths, columns of X and a constant are
+        candidates; held-out rows choose how many are kept, the scale of a skewed target (`choice_.scale`) and the error
+        bars. That needs dense rows in memory and `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`,
+        `tol` and `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian", "laplace",
+        "cauchy", "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an
+        object of `relvec.kernels`, a ``callable(X, Z) -> (n, m)``, or None.
     width : float, array-like (n_features,) or a word, default "auto"
         Width r of a named kernel, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and "learn-per-feature"
         maximise the evidence of all functions with one precision a kernel, not that of the sparse model found after;
@@ -34,15 +34,15 @@ class RelevanceVectorRegressor(MachineRegressor):
     basis : Basis, str, callable, or list of these, optional
         Further basis functions; see `relvec.basis`.
     fit_intercept : bool, default True
-        Whether a constant is among the candidates.
+        Whether a constant is a candidate.
     solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         How the evidence is maximised. `Sequential` (default) has the prior over sets, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
-        "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts, of which the sum of
-        functions is the log rate (Laplace's approximation).
+        "student-t" is for gross errors (evidence: a variational bound); "poisson" for counts, whose log rate is
+        the sum of functions (Laplace's approximation).
     predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
         "rvm" is T01 eq. (21)-(22), sure of itself away from the data; "augmented" is RVM* (RQ05), which keeps the
-        training rows; "auto" is "rvm", its error bars set by held-out rows where ``kernel="auto"``.
+        training rows; "auto" is "rvm", with error bars of held-out rows where ``kernel="auto"``.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
@@ -58,7 +58,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     time_limit : float, optional
         Seconds, after which the fit returns its best model and warns.
     random_state : int, RandomState or None
-        Seed of random centres, of ``select="random"`` and of restarts beyond the third.
+        Seed of random centres, ``select="random"`` and restarts beyond the third.
     verbose : None, bool or int, default None
         None draws a bar on a terminal after three seconds, where tqdm is installed; 1 logs progress (logger
         "relvec"), 2 every step too; 0 shows nothing.
@@ -66,14 +66,14 @@ class RelevanceVectorRegressor(MachineRegressor):
     Attributes
     ----------
     weights_, alpha_, gamma_ : (m,) posterior means of the weights, their precisions, and how well the data determine
-        each, from 0 to 1. ``basis_(X) @ weights_`` is what `predict` gives.
+        each, from 0 to 1. ``basis_(X) @ weights_`` is what `predict` gives, on its scale.
     covariance_ : (m, m) posterior covariance of the weights.
     basis_, atoms_ : the m functions kept (kernels, further basis, constant), and their names.
     relevance_, relevance_vectors_ : (r,) training rows that kernels sit on, ascending, none where centres moved, and
         (r, n_features) their values, absent for ``kernel="precomputed"``.
     centres_ : (p, n_features) where the kernels sit; as the two above, absent where only columns of X are candidates.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
-    noise_variance_ : variance of the noise; absent for counts.
+    noise_variance_ : variance of the noise, on the target's scale; absent for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
     certificate_ : nats that the best single move still offered; inf where not established. Other maxima may be higher.
     status_, n_iter_ : how the fit ended ("converged": no single move gains `tol`; "held_out"; a warning's name); steps.
@@ -81,9 +81,9 @@ class RelevanceVectorRegressor(MachineRegressor):
         gain, objective, size, noise_variance; absent where held-out rows chose.
     kernel_, width_, width_rule_ : the kernel, its widths and their rule; absent for kernels without.
     feature_relevance_ : (n_features,) var(x_k) / width_k^2 as shares; `feature_importances_` are their roots.
-    choice_ : what held-out rows said of each size (`relvec.estimators.sparse.SparseChoice`), where they chose.
+    choice_ : what held-out rows chose (`relvec.estimators.sparse.SparseChoice`); only where they did.
     tuning_, placement_ : only where widths were learned, and where centres moved: how.
-    coef_ : (n_features,) slopes; only for a linear model.
+    coef_ : (n_features,) slopes; of linear models.
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise; rows that count little.
     n_candidates_ : functions that were candidates.

@@ -14,6 +14,7 @@ from relvec.estimators.options import MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
 from relvec.inference.predictive import LatentClasses, LatentPredictor, LinearPredictor
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.runtime.record import Brief
@@ -26,16 +27,17 @@ from relvec.sparse.fit import SparseFit, fit_sparse
 def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM:
     """Fit a model to each output whose widths a process learns and whose size held-out rows choose."""
     q = source.n_targets
-    fits, earlier = [], _earlier(options, q)
+    fits, earlier, own_scale = [], _earlier(options, q), None if options.honest else AS_IT_IS
     for unit in source.target_units()[0]:
         scale_noise(options.noise_variance, unit)
     with one_thread():
         for output, y in enumerate(source.targets.T):
             with share_of_work(output, q), stage("search"):
                 fit = fit_sparse(
-                    source.X, y, source.weights, source.groups, learned=earlier[output],
-                    max_functions=options.max_functions, noise_variance=options.noise_variance,
-                    clock=options.clock.part(1.0 / (q - output)), memory=options.memory,
+                    source.X, y, source.weights, source.groups, learned=earlier[output][0],
+                    target=own_scale or earlier[output][1], max_functions=options.max_functions,
+                    noise_variance=options.noise_variance, clock=options.clock.part(1.0 / (q - output)),
+                    memory=options.memory,
                 )  # fmt: skip
             fits.append(fit)
     status = [_status(fit) for fit in fits]
@@ -56,6 +58,7 @@ class SparseChoice(Brief):
     price : the one that was taken.
     learned : the widths (`relvec.sparse.dictionary.LearnedWidths`), those of most merit first.
     dictionary : the functions that were candidates, besides the constant, as a basis that knows no rows.
+    scale : of the target: as it is, or a logarithm on which held-out rows lose less.
     """
 
     kernel: str
@@ -65,6 +68,7 @@ class SparseChoice(Brief):
     price: float
     learned: tuple[LearnedWidths, ...] | None
     dictionary: Concat
+    scale: Scale
 
     @classmethod
     def of(cls, fit: SparseFit) -> SparseChoice:
@@ -73,13 +77,15 @@ class SparseChoice(Brief):
         name = fit.learned[0].name if fit.learned else ""
         kernels = [KernelBasis(kernel) for kernel in kernels_of(fit.basis)]
         columns = [replace(part, terms=(), n_features=None) for part in leaves(fit.basis) if isinstance(part, Linear)]
-        return cls(name, prices, sizes, losses, fit.price, fit.learned, Concat((*kernels, *columns)))
+        return cls(name, prices, sizes, losses, fit.price, fit.learned, Concat((*kernels, *columns)), fit.scale)
 
 
-def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] | None]:
-    """Return the widths that a warm start of so many outputs begins with."""
+def _earlier(options: MachineOptions, q: int) -> list[tuple[tuple[LearnedWidths, ...] | None, Scale | None]]:
+    """Return the widths, and the scales of the target, that a warm start of so many outputs begins with."""
     found = None if options.earlier is None else options.earlier.choices
-    return [None] * q if found is None or len(found) != q else [choice.learned for choice in found]
+    if found is None or len(found) != q:
+        return [(None, None)] * q
+    return [(choice.learned, choice.scale) for choice in found]
 
 
 def _status(fit: SparseFit) -> Status:

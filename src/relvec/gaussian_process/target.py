@@ -87,25 +87,63 @@ def choose_scale(
         trial = _try_scale(scale, X, y, weights, groups, clock, first.theta)
         if trial.is_ahead_of(best, first):
             best = trial
-    return best.scale
+    return best.losses.scale
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
-    """A scale, the theta of most evidence on it, and that evidence in units of y; losses (2,) of `_rows` left out."""
+class Losses:
+    """What rows lose that took no part, (c,) each for c sets of them, on a scale of the target.
+
+    Attributes
+    ----------
+    scale : of the target.
+    nll : minus the mean log density of y by its mean and variance.
+    squared : the mean squared error of the mean of y.
+    own : minus the mean log density of y.
+    """
 
     scale: Scale
-    theta: np.ndarray
-    value: float
     nll: np.ndarray
     squared: np.ndarray
     own: np.ndarray
 
-    def is_ahead_of(self, best: _Trial, plain: _Trial) -> bool:
-        """Tell whether the scale takes the place of the best one; `plain` is that of targets as they are."""
+    def are_less_than(self, best: Losses, plain: Losses) -> bool:
+        """Tell whether the scale takes the place of the best one; `plain` are the losses of targets as they are."""
         usual = (self.nll < best.nll).all() and (self.squared <= _MORE_ERROR * plain.squared).all()
         deep = self.scale.offset not in _OFFSETS and (self.own < best.own - _DEEP_GAIN).all()
-        return bool(self.value > best.value and (usual or deep))
+        return bool(usual or deep)
+
+
+def measure_losses(
+    scale: Scale, raw: Rows, rows: Rows, slopes: np.ndarray, mean: np.ndarray, variance: np.ndarray,
+    tails: tuple[float, ...] = (0.0, MOST_TAIL),
+) -> Losses:  # fmt: skip
+    """Return the losses of targets, as they are (`raw`) and on a scale, under means and variances (n,) on the scale.
+
+    slopes : (n,) log du/dy.
+    tails : of which that of most density counts.
+    """
+    squares = (rows.y - mean) ** 2 + rows.scatter / rows.weight
+    logs = [rows.weight @ (log_density(squares, variance, tail) + slopes) for tail in tails]
+    mean, variance = scale.moments(mean, variance)
+    scatter = raw.weight * (raw.y - mean) ** 2 + raw.scatter
+    variance = np.maximum(variance, _LEAST_VARIANCE)
+    nll = 0.5 * raw.weight * np.log(variance) + 0.5 * scatter / variance
+    found = (nll.sum() / raw.total, scatter.sum() / raw.total, -max(logs) / rows.total)
+    return Losses(scale, *(np.array([loss]) for loss in found))
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The theta of most evidence on a scale, that evidence in units of y, and the losses of two sets of `_rows`."""
+
+    theta: np.ndarray
+    value: float
+    losses: Losses
+
+    def is_ahead_of(self, best: _Trial, plain: _Trial) -> bool:
+        """Tell whether the scale takes the place of the best one; `plain` is that of targets as they are."""
+        return self.value > best.value and self.losses.are_less_than(best.losses, plain.losses)
 
 
 def _try_scale(
@@ -119,9 +157,10 @@ def _try_scale(
     objective = log_posterior(structure, prior, rows)
     mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
     at = structure, mode.theta, rows
-    nll, squared, own = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
+    both = _left_out(*at, loss), _held_out(*at, rest, loss)
     value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
-    return _Trial(scale, mode.theta, value, nll, squared, own)
+    joined = [np.concatenate(each) for each in zip(*((one.nll, one.squared, one.own) for one in both), strict=True)]
+    return _Trial(mode.theta, value, Losses(scale, *joined))
 
 
 def _rows(
@@ -129,35 +168,30 @@ def _rows(
 ) -> tuple[Rows, Rows, float, Callable]:
     """Return standardised rows on a scale to learn from and to check with, sum log du/dy, and a loss of predictions.
 
-    The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y by its mean
-    and variance, the mean squared error, and minus the mean log density of y.
+    The loss takes means and variances of u at some of the rows (a slice).
     """
     u = scale.forward(y)
     rows, units = standardise(without_copies(merge_rows(X, u, weights, groups), X, u, weights))
-    raw, slopes = merge_rows(X, y, weights), merge_rows(X, scale.log_slope(y), weights).y - np.log(units.y_scale)
+    raw, on_scale = merge_rows(X, y, weights), merge_rows(X, u, weights)
+    slopes = merge_rows(X, scale.log_slope(y), weights).y
 
-    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float, float]:
-        own, on_scale = raw.take(some), rows.take(some)
-        squares = (on_scale.y - mean) ** 2 + on_scale.scatter / on_scale.weight
-        logs = [own.weight @ (log_density(squares, variance, tail) + slopes[some]) for tail in (0.0, MOST_TAIL)]
-        mean, variance = scale.moments(units.y_mean + units.y_scale * mean, units.y_scale**2 * variance)
-        scatter = own.weight * (own.y - mean) ** 2 + own.scatter
-        variance = np.maximum(variance, _LEAST_VARIANCE)
-        nll = 0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance
-        return float(nll.sum() / own.total), float(scatter.sum() / own.total), -float(max(logs) / own.total)
+    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> Losses:
+        mean, variance = units.y_mean + units.y_scale * mean, units.y_scale**2 * variance
+        return measure_losses(scale, raw.take(some), on_scale.take(some), slopes[some], mean, variance)
 
-    jacobian = float(rows.take(_LEARNED).weight @ slopes[_LEARNED])
+    slopes_of_rows = slopes - np.log(units.y_scale)
+    jacobian = float(rows.take(_LEARNED).weight @ slopes_of_rows[_LEARNED])
     return rows.take(_LEARNED), rows.take(_CHECKED), jacobian, loss
 
 
-def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tuple[float, float, float]:
+def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss: Callable) -> Losses:
     """Return the loss at each row from the others."""
     mean, variance = leave_one_out(structure, theta, rows)
     noise = structure.noise(theta)
     return loss(mean, np.maximum(variance - noise / rows.weight, 0.0) + noise, _LEARNED)
 
 
-def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float, float]:
+def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss: Callable) -> Losses:
     """Return the loss at rows that took no part; that at the others where there are too few."""
     if len(rest) < LEAST_HELD_ROWS or rows.group is not None:  # whole groups are left out then
         return _left_out(structure, theta, rows, loss)

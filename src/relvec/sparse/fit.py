@@ -1,22 +1,25 @@
 """A sparse model that predicts: widths learned by a process, functions chosen by evidence, their number by other rows.
 
-`fit_sparse` takes arrays and gives a record. What is given is taken as it is: with ``kernels`` no widths are learned,
-with ``price`` no number of functions is chosen, and held-out rows then set the error bars alone.
+`fit_sparse` takes arrays and gives a record. A skewed target is modelled on the scale on which held-out rows lose less.
+What is given is taken as it is: with ``basis`` no widths are learned, with ``price`` no number of functions is chosen,
+and held-out rows then set the error bars alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
-from relvec.gaussian_process.rows import Rows, merge_rows, without_copies
+from relvec.gaussian_process.rows import Rows, far_exponent, merge_rows, without_copies
+from relvec.gaussian_process.target import Losses, choose_scale, measure_losses
 from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.linear import LinearPredictor
+from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
@@ -37,6 +40,7 @@ _WIDTHS_SHARE = 0.3  # of the work that is reported, and of the time that is lef
 _COMPARED_SHARE = 0.7  # of the time that is left then, for each dictionary
 # A value of a function at a row, computed, copied for the folds and for the problem of all rows, and searched a little
 _VALUE_SECONDS, _VALUE_BYTES = 1.2e-7, 45.0
+_JUDGED = 2  # dictionaries that scales of the target are compared by: columns alone, and the first of learned widths
 _FEWEST_ROWS = 200  # however little time there is
 
 
@@ -47,6 +51,8 @@ class SparseFit:
     Attributes
     ----------
     basis : bound dictionary of M functions, the constant last.
+    scale : of the target, on which all of the model is.
+    log_slope : the sum of the logarithms of its slopes at the targets.
     learned : the widths that a process learned; None where the dictionary was given.
     problem : the problem that was solved, in scaled units; its columns and targets belong to merged rows.
     unit : of the target.
@@ -61,6 +67,8 @@ class SparseFit:
     """
 
     basis: Basis
+    scale: Scale
+    log_slope: float
     learned: tuple[LearnedWidths, ...] | None
     problem: Problem
     unit: float
@@ -87,7 +95,7 @@ class SparseFit:
             root=p.root,
             noise=1.0 / p.beta,
         )
-        return CalibratedPredictor(function=function, bars=self.bars, reach=self.reach)
+        return CalibratedPredictor(function=function, bars=self.bars, reach=self.reach, scale=self.scale)
 
     @property
     def n_functions(self) -> int:
@@ -97,14 +105,14 @@ class SparseFit:
     @property
     def log_evidence(self) -> float:
         """Return the log evidence in the units of the target."""
-        return float(self.posterior.log_evidence - self.problem.n_samples * np.log(self.unit))
+        return float(self.posterior.log_evidence - self.problem.n_samples * np.log(self.unit)) + self.log_slope
 
 
 def fit_sparse(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, groups: np.ndarray | None = None, *,
-    basis: Basis | None = None, learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None,
-    max_functions: int | None = None, noise_variance: float | None = None, clock: Clock | None = None,
-    memory: float = np.inf,
+    basis: Basis | None = None, learned: tuple[LearnedWidths, ...] | None = None, target: Scale | None = None,
+    price: float | None = None, max_functions: int | None = None, noise_variance: float | None = None,
+    clock: Clock | None = None, memory: float = np.inf,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
 
@@ -114,6 +122,8 @@ def fit_sparse(
     groups : (n,) numbers of the groups of rows that are in one fold; each row is on its own where not given.
     basis : bound dictionary, a constant last; where not given several are compared whose widths a process learned.
     learned : such widths, where they were learned before.
+    target : the scale of the target; chosen by held-out density where not given, the target's own where the dictionary
+        or the noise variance is given.
     price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
     max_functions : most functions, the constant not counted; 300 and a third of the rows where not given.
     noise_variance : in the units of the targets; learned where not given.
@@ -131,18 +141,16 @@ def fit_sparse(
     (True, True, True)
     """
     clock = Clock() if clock is None else clock
-    rows = without_copies(merge_rows(X, y, weights, groups), X, y, weights)  # rows copied with their targets are one
+    table = _Table(X, y, weights, groups)
     most = MAX_FUNCTIONS if max_functions is None else max_functions
-    steps, candidates = 0, iter([] if basis is None else [basis])
-    if basis is None:
-        if learned is None:
-            learned, steps = _learn_widths(rows, clock)
-        most_kernels = int(min(MAX_KERNELS, max(memory / (_VALUE_BYTES * len(rows)), 1.0)))
-        rows = _draw_in_time(rows, count_kernels(learned, len(rows), most_kernels), clock)
-        candidates = dictionaries(learned, rows, X, most_kernels)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
-    compared = _compare(candidates, rows, most, prices, noise_variance, clock)
-    chosen, level = _choose(compared, price)
+    asked = _Asked(basis, learned, most, prices, noise_variance, memory)
+    if basis is not None or noise_variance is not None:
+        target = AS_IT_IS
+    search = _choose_scale(table, asked, clock) if target is None else _Search(target, table, asked, clock)
+    search.compare(clock)
+    chosen, level = _choose(search.compared, price)
+    rows, learned = search.rows, search.learned
     problem, unit = make_problem(chosen.Phi, rows, noise_variance, clock)
     model = search_like(problem, unit, level, most, tuple(other.price for other in chosen.levels[1:]))
     model = model.keep(np.argsort(model.active, kind="stable"))
@@ -151,12 +159,52 @@ def fit_sparse(
     kept = centres_of(chosen.basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
     widths = learned[0].widths if learned else _widths_of(chosen.basis, rows)
     return SparseFit(
-        basis=chosen.basis, learned=learned, problem=problem, unit=unit, active=model.active,
-        posterior=model.full_posterior, price=level.price, levels=tuple(chosen.levels),
-        largest_gain=_largest_gain(model, level.price), n_steps=steps + sum(len(each.levels) for each in compared),
-        cut=tuple(clock.cut), stopped=clock.stopped, bars=learn_error_bars(level.held),
+        basis=chosen.basis, scale=search.scale, log_slope=float(rows.weight @ search.slopes), learned=learned,
+        problem=problem, unit=unit, active=model.active, posterior=model.full_posterior, price=level.price,
+        levels=tuple(chosen.levels), largest_gain=_largest_gain(model, level.price),
+        n_steps=search.steps + sum(len(each.levels) for each in search.compared), cut=tuple(clock.cut),
+        stopped=clock.stopped, bars=learn_error_bars(level.held),
         reach=learn_reach(kept, widths, rows.X, rows.weight, rows.variance),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Rows X (n, d), targets y (n,), weights and groups (n,) of a fit."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray | None
+    groups: np.ndarray | None
+
+    def on_scale(self, scale: Scale) -> Rows:
+        """Return the merged rows, with targets on a scale; rows that were copied with their targets are one."""
+        u = scale.forward(self.y)
+        return without_copies(merge_rows(self.X, u, self.weights, self.groups), self.X, u, self.weights)
+
+    def propose_scale(self, clock: Clock) -> Scale:
+        """Return the scale of the target that suits a process on few rows."""
+        used = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
+        weights, groups = (None if own is None else own[used] for own in (self.weights, self.groups))
+        y = self.y[used]
+        exponent = int(far_exponent(y))
+        return choose_scale(self.X[used], np.ldexp(y, -exponent), weights, clock, groups).in_units(-exponent)
+
+    def slopes(self, scale: Scale) -> np.ndarray:
+        """Return the mean logarithm of du/dy of the targets of each merged row (m,)."""
+        return merge_rows(self.X, scale.log_slope(self.y), self.weights).y
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What a fit is asked for: see `fit_sparse`."""
+
+    basis: Basis | None
+    learned: tuple[LearnedWidths, ...] | None
+    most: int
+    prices: tuple[float, ...]
+    noise_variance: float | None
+    memory: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,22 +216,60 @@ class _Compared:
     levels: list[Level]
 
 
-def _compare(
-    candidates: Iterator[Basis], rows: Rows, most: int, prices: tuple[float, ...], noise_variance: float | None,
-    clock: Clock,
-) -> list[_Compared]:  # fmt: skip
-    """Go down the ladder of prices in folds with every dictionary, the first of them whatever the time is."""
-    found: list[_Compared] = []
-    for basis in candidates:
-        late = clock.left() < _VALUE_SECONDS * len(rows) * basis.n_atoms
-        if found and (late or clock.left() <= 0.0):
-            clock.cut.append("another dictionary")
-            break
-        own = clock.part(_COMPARED_SHARE)
-        Phi = basis(rows.X)
-        found.append(_Compared(basis, Phi, Comparison(Phi, rows, most, noise_variance, own).run(prices)))
-        clock.take_over(own)
-    return found
+class _Search:
+    """The dictionaries for targets on one scale, and the models of those that were compared so far."""
+
+    def __init__(self, scale: Scale, table: _Table, asked: _Asked, clock: Clock):
+        self.scale, self.asked, self.learned, self.steps = scale, asked, asked.learned, 0
+        self.compared: list[_Compared] = []
+        rows = table.on_scale(scale)
+        if asked.basis is None:
+            if self.learned is None:
+                self.learned, self.steps = _learn_widths(rows, clock)
+            most_kernels = int(min(MAX_KERNELS, max(asked.memory / (_VALUE_BYTES * len(rows)), 1.0)))
+            rows = _draw_in_time(rows, count_kernels(self.learned, len(rows), most_kernels), clock)
+            self._candidates = dictionaries(self.learned, rows, table.X, most_kernels)
+        else:
+            self._candidates = iter([asked.basis])
+        self.rows, self.slopes = rows, table.slopes(scale)[: len(rows)]
+
+    def compare(self, clock: Clock, most: int | None = None) -> None:
+        """Go down the ladder of prices in folds with the next dictionaries, the first of all whatever the time is."""
+        for basis in islice(self._candidates, most):
+            late = clock.left() < _VALUE_SECONDS * len(self.rows) * basis.n_atoms
+            if self.compared and (late or clock.left() <= 0.0):
+                clock.cut.append("another dictionary")
+                break
+            own = clock.part(_COMPARED_SHARE)
+            Phi, asked = basis(self.rows.X), self.asked
+            levels = Comparison(Phi, self.rows, asked.most, asked.noise_variance, own).run(asked.prices)
+            self.compared.append(_Compared(basis, Phi, levels))
+            clock.take_over(own)
+
+    def losses(self, table: _Table) -> Losses:
+        """Return what held-out rows lose with the best model so far."""
+        level = _choose(self.compared, None)[1]
+        index, mean, (factor, tail) = level.index, level.held.Z[:, -1], level.held.scale
+        raw = merge_rows(table.X, table.y, table.weights).take(index)
+        rows, slopes, variance = self.rows.take(index), self.slopes[index], factor * level.variance
+        return measure_losses(self.scale, raw, rows, slopes, mean, variance, (tail,))
+
+
+def _choose_scale(table: _Table, asked: _Asked, clock: Clock) -> _Search:
+    """Return the search on the scale of the target on which held-out rows lose less with the first dictionaries.
+
+    The scale is one that suits a process on few rows, or the target's own.
+    """
+    other = table.propose_scale(clock)
+    plain = _Search(AS_IT_IS, table, asked, clock)
+    if other.sign == 0 or clock.up("the scale of the target"):
+        return plain
+    search = _Search(other, table, asked, clock)
+    for each in (plain, search):
+        each.compare(clock, _JUDGED)
+    before, after = plain.losses(table), search.losses(table)
+    better = bool((after.own < before.own).all() and after.are_less_than(before, before))
+    return search if better else plain
 
 
 def _draw_in_time(rows: Rows, n_functions: int, clock: Clock) -> Rows:

@@ -59,6 +59,7 @@ class Level:
     n_functions : the mean number of functions in the folds.
     loss : mean negative log density of held-out targets, at the best common factor of variances and the best tail.
     losses : (n,) those of each row.
+    index, variance : (n,) the numbers of the held-out rows, and the variances of targets that were predicted of them.
     held : what was predicted of the rows.
     refused : whether held-out errors are so large that the variances mean nothing.
     models : of the folds, with the precisions of weights in the units of X and the targets.
@@ -68,6 +69,8 @@ class Level:
     n_functions: float
     loss: float
     losses: np.ndarray
+    index: np.ndarray
+    variance: np.ndarray
     held: HeldOut
     refused: bool
     models: list[Start]
@@ -195,7 +198,8 @@ class Comparison:
         refused |= factor > MEANINGLESS
         size = float(np.mean([count_functions(model) for model in models]))
         starts = [_in_units(fold, model) for fold, model in zip(self.folds, models)]
-        return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused, starts)
+        loss = float(rows.weight @ losses / rows.total)
+        return Level(price, size, loss, losses, index, variance, held, refused, starts)
 
 
 def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

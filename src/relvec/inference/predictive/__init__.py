@@ -5,9 +5,10 @@ as it comes by `CalibratedPredictor`, and classes by `LatentClasses`.
 """
 
 from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPredictor, AugmentedPredictor
-from relvec.inference.predictive.calibrated import CalibratedPredictor, RescaledPredictor
+from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.contract import ClassPredictor, Predictor
 from relvec.inference.predictive.linear import LatentPredictor, LinearPredictor
+from relvec.inference.predictive.rescaled import RescaledPredictor
 from relvec.inference.predictive.responses import CountPredictor, LatentClasses, StudentPredictor
 
 __all__ = [
