@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from places import find_place
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
-from relvec.design import DenseDesign, DeviceSamples, LocalSamples, cholesky, reduce_rows
+from relvec.design import DenseDesign, DeviceSamples, LocalSamples, StandardisedDesign, cholesky, reduce_rows
 from relvec.design.sums import by_pivots, dense_rows
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import machine
@@ -199,3 +200,14 @@ def test_a_dictionary_is_drawn_where_there_is_no_time_for_all():
     atoms, rows = reduce_rows(basis, samples, seconds=0.5)
     assert len(atoms) == rows.design.n_atoms < 1000
     assert reduce_rows(basis, samples, seconds=60.0)[0] is None
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("given", [np.asarray, sparse.csc_array])
+def test_peaks_are_the_largest_values_of_columns(given, constant):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.uniform(size=(12, 4)) < 0.5, rng.normal(size=(12, 4)) - 1.0, 0.0)
+    design = StandardisedDesign(given(X), rng.uniform(0.5, 2.0, 12), constant, weighs_rows=False)
+    whole = np.abs(design.columns(np.arange(design.n_atoms)))
+    np.testing.assert_allclose(design.peaks, whole.max(axis=0))
+    np.testing.assert_allclose(DenseDesign(X).peaks, np.abs(X / np.linalg.norm(X, axis=0)).max(axis=0))

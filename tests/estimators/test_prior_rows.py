@@ -59,7 +59,7 @@ def test_functions_of_more_classes_are_determined_too(options):
 def test_without_them_the_evidence_of_the_papers_has_a_degenerate_maximum():
     x, y = overlapping(0)
     model = RVC(width=0.1, solver=Sequential(prior_rows=0.0)).fit(x, y)
-    assert np.abs(model.basis_(x) @ model.weights_).max() > 1e6
+    assert np.abs(model.basis_(x) @ model.weights_).max() > 300.0
     flat = RVC(width=0.5, solver="tf03", tol=1.0).fit(x, y)
     exact = oracle.laplace_evidence(flat.basis_(x), y, flat.alpha_, "bernoulli")
     assert flat.log_marginal_likelihood_ == pytest.approx(exact, abs=1e-6)

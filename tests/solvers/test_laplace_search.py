@@ -13,7 +13,7 @@ from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace import scan as scan_module
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
-from relvec.solvers.laplace.scan import ScanSettings, find_exchanges, scan, shared_optimum
+from relvec.solvers.laplace.scan import SCANS, ScanSettings, find_exchanges, scan, shared_optimum
 
 
 def dense_B(model, apart=False):
@@ -381,3 +381,28 @@ def test_what_enters_several_classes_is_guessed_to_vary_as_its_prior(monkeypatch
     k = len(model.posterior.mean)
     np.testing.assert_allclose(guesses[0][:k, :k], model.posterior.root)
     np.testing.assert_allclose(guesses[0][k:], [[0.0] * k + [0.5]])
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+@pytest.mark.parametrize("share", [False, True])
+def test_no_addition_is_proposed_to_move_a_row_by_more_than_is_believed(likelihood, share):
+    """A row far on the wrong side has a function of its own, which would move it by hundreds."""
+    K = likelihood.n_outputs
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-3.0, 3.0, 60))
+    t = (x > 0.0).astype(int)
+    t[5] = 1 - t[5]
+    Phi = np.column_stack([np.exp(-((x[:, None] - x) ** 2) / 1e-4), x, np.ones(60)])
+    target = t.astype(float) if K == 1 else np.eye(K)[t]
+    share = share and K > 1
+    problem = LaplaceProblem(DenseDesign(Phi), target, np.ones(60), likelihood, np.arange(62), share=share, bias=61)
+    slope = np.array([60]) if K == 1 or share else np.array([60, 60 + 62])
+    model = LaplaceModel(problem, slope, problem.fit(slope, np.full(len(slope), 1e-3)))
+    found = scan(model)
+    units = np.flatnonzero(np.isfinite(found.alpha) & found.outside.ravel() & (found.gains > 0.0))
+    assert len(units) > 0
+    starts = found.start(model, units).reshape(len(units), -1)
+    peaks = np.abs(problem.design.columns(units % 62)).max(axis=0)
+    np.testing.assert_allclose(problem.design.peaks[units % 62], peaks)
+    assert np.all(np.abs(starts) * peaks[:, None] <= SCANS.max_motion * (1.0 + 1e-9))
+    assert 5 in units % 62

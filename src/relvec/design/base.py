@@ -90,6 +90,11 @@ class LaplaceDesign(Design):
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
 
+    @property
+    @abstractmethod
+    def peaks(self) -> np.ndarray:
+        """The largest absolute value of each column (M,)."""
+
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         return function(np.arange(self.n_atoms), self.project(Y))
 
@@ -99,8 +104,10 @@ class LaplaceDesign(Design):
         Every call for a design has the same weights of its rows (n,), up to a factor.
         """
         if atom not in self._near:
-            inner = self.project(weights[:, None] * self.columns([atom]))[0]
-            size = self.diagonal(weights)
+            share = weights / weights.sum()
+            if not self._sizes:  # a pass over the dictionary, as long as a scan
+                self._sizes.append(self.diagonal(share))
+            size, inner = self._sizes[0], self.project(share[:, None] * self.columns([atom]))[0]
             close = np.flatnonzero(inner * inner > MAX_CORRELATION**2 * size * size[atom])
             self._near[atom] = close[close != atom]
         return self._near[atom]
@@ -108,6 +115,10 @@ class LaplaceDesign(Design):
     @cached_property
     def _near(self) -> dict[int, np.ndarray]:
         return {}
+
+    @cached_property
+    def _sizes(self) -> list[np.ndarray]:
+        return []
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,10 @@ class DenseDesign(LaplaceDesign):
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)
+
+    @cached_property
+    def peaks(self) -> np.ndarray:
+        return np.maximum(self._Phi.max(axis=0, initial=0.0), -self._Phi.min(axis=0, initial=0.0))
 
     def subset(self, atoms) -> DenseDesign:
         return DenseDesign.of(np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms])
@@ -174,6 +178,13 @@ class StandardisedDesign(LaplaceDesign):
         products *= self._kept / self._safe
         return products
 
+    @cached_property
+    def peaks(self) -> np.ndarray:
+        ends = [np.asarray(end.toarray() if sparse.issparse(end) else end).ravel() for end in _ends(self._X)]
+        ends = [np.append(end, 1.0) if self._constant else end for end in ends]
+        largest = np.maximum(*(np.abs(end - self._mean) for end in ends))
+        return float(self._root.max()) * largest * (self._kept / self._safe)
+
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         weighted = (W.T if W.ndim > 1 else W[None, :]) * self._root**2
         total, X = weighted.sum(axis=1), self._X
@@ -188,6 +199,11 @@ class StandardisedDesign(LaplaceDesign):
     def subset(self, atoms) -> DenseDesign:
         atoms = np.asarray(atoms, dtype=np.intp)
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
+
+
+def _ends(X: Any) -> tuple[Any, Any]:
+    """The least and the largest value of each column, zeros counted."""
+    return X.min(axis=0), X.max(axis=0)
 
 
 def _times(Y: np.ndarray, X: Any) -> np.ndarray:

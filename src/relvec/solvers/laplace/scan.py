@@ -26,6 +26,10 @@ class ScanSettings:
     max_exact_products: float = 2e9
     fixed_ns: float = 0.3  # of a number that a scan reads, and for each weight of the model besides
     weight_ns: float = 0.1
+    # Of the log-odds or log rate of any row by an addition, as far as the linearised problem is believed; beyond, the
+    # addition has a larger precision. A row far on the wrong side would move by hundreds by its own function. With it
+    # the mean log loss of 24 sets of `benchmarks/classes.py` is lower by .011, and modes take half the time.
+    max_motion: float = 4.0
     min_share_of_digits: float = 1e-6  # of phi' B phi: an S below this has lost too many digits
 
 
@@ -122,13 +126,36 @@ def scan(model: LaplaceModel) -> Scan:
         projected = np.ascontiguousarray(design.project(_directions_in_memory(model)))
         diagonal = design.diagonal(fit.state[2])
         S, Q, gains, alpha = scan_gains(projected, diagonal, outside[0].view(np.uint8), k, design.scan_error)
+        gains, alpha = _limit_motion(gains, alpha, S[None], Q[None], design.peaks)
         classes = [ClassScan(S, Q, projected[:k], fit.root, np.arange(k))]
         return Scan(classes, True, _without_copies(gains, crowd, problem), alpha, outside, crowd)
     classes = _scan_classes(model, exact)
     S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
-    gains, alpha = shared_optimum(S, Q) if problem.share else (gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel())
+    if problem.share:
+        gains, alpha = _limit_motion(*shared_optimum(S, Q), S, Q, design.peaks)
+    else:
+        gains, alpha = _limit_motion(
+            gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel(), S.reshape(1, -1), Q.reshape(1, -1),
+            np.tile(design.peaks, problem.K),
+        )  # fmt: skip
     gains[~outside.ravel()] = 0.0
     return Scan(classes, exact, _without_copies(gains, crowd, problem), alpha, outside, crowd)
+
+
+def _limit_motion(
+    gains: np.ndarray, alpha: np.ndarray, S: np.ndarray, Q: np.ndarray, peaks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return gains and precisions (M,) of additions that move no row by more than `ScanSettings.max_motion`.
+
+    An atom of K classes with S and Q (K, M) begins at weights Q / (alpha + S).
+    """
+    least = (np.abs(Q) * (peaks / SCANS.max_motion) - S).max(axis=0)
+    far = np.flatnonzero((alpha < least) & (gains > 0.0))
+    if len(far):
+        gains, alpha, least = gains.copy(), alpha.copy(), least[far]
+        value = 0.5 * np.sum(np.log(least / (least + S[:, far])) + Q[:, far] ** 2 / (least + S[:, far]), axis=0)
+        gains[far], alpha[far] = np.clip(value, 0.0, gains[far]), least
+    return gains, alpha
 
 
 def _without_copies(gains: np.ndarray, crowd: np.ndarray, problem: LaplaceProblem) -> np.ndarray:
