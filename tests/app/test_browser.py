@@ -122,7 +122,7 @@ def test_reproduction(browser, reproduction, width):
         return page.evaluate(f"[...document.querySelectorAll('{what}')].filter(e => e.offsetParent).length")
 
     rows, articles = seen("#numbers tbody tr"), seen("article")
-    assert articles == 6 and rows > 20  # T01-tables-1-2 stands for two
+    assert articles == 7 and rows > 20  # T01-tables-1-2 stands for three
     page.click("#papers button[value=T00]")
     assert seen("article") == 1 and seen("section.paper") == 1
     assert page.inner_text("#count") == f"{seen('#numbers tbody tr')} of {rows} numbers"
