@@ -13,7 +13,7 @@ ifndef RELVEC_DATA
   endif
 endif
 
-.PHONY: run test slow browser lint docs build reproduce bench clean
+.PHONY: run test long slow browser lint docs build reproduce bench clean
 .PHONY: minimal oldest newest soak guards certificates baselines limits latency coverage mutants workflows bounds sanitize compare
 
 run: $(VENV)/.stamp-run
@@ -21,6 +21,9 @@ run: $(VENV)/.stamp-run
 
 test: $(VENV)/.stamp-test
 	$(PYTEST) -n 2
+
+long: $(VENV)/.stamp-test
+	$(PYTEST) -n 2 -m 'long and not slow and not browser'
 
 slow: $(VENV)/.stamp-test
 	$(PYTEST) -m slow
@@ -73,7 +76,7 @@ soak: $(VENV)/.stamp-test
 # Lines and branches that no test runs, and the share of branches that are taken, of Python and of the compiled code.
 coverage: $(VENV)/.stamp-coverage build/counted/.stamp
 	find build/counted -name '*.gcda' -delete
-	PYTHONPATH=$(CURDIR)/tools/counted:$(CURDIR)/tools $(PYTEST) -q -n 2 --cov --cov-report= $(ARGS); passed=$$?; \
+	PYTHONPATH=$(CURDIR)/tools/counted:$(CURDIR)/tools $(PYTEST) -q -n 2 -m 'not slow and not browser' --cov --cov-report= $(ARGS); passed=$$?; \
 	  $(BIN)/python -m coverage report --skip-covered && $(BIN)/python tools/branches.py && exit $$passed
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).

@@ -1,8 +1,19 @@
-"""A test or an example that needs an extra which is not installed is skipped; relvec's own error says which."""
+"""Settings of tests and examples alike: what is skipped without an extra, and which are `long`."""
 
 import doctest
+from pathlib import Path
 
 import pytest
+
+
+LONG = frozenset((Path(__file__).parent / "tests" / "long.txt").read_text().splitlines())  # by tools/long_tests.py
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that take more than a second."""
+    for item in items:
+        if item.nodeid in LONG:
+            item.add_marker("long")
 
 
 @pytest.hookimpl(wrapper=True)
