@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-
 LONG = frozenset((Path(__file__).parent / "tests" / "long.txt").read_text().splitlines())  # by tools/long_tests.py
 
 
