@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import oracle
 from places import find_place
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
@@ -114,6 +115,8 @@ def test_the_dense_matrix_where_compression_does_not_pay(kernel, why):
 
 @pytest.mark.parametrize("n", [900, pytest.param(4000, marks=pytest.mark.slow)])
 def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
+    """With the finest compression from the start: a rougher one may lead to another local maximum."""
+    monkeypatch.setattr("relvec.estimators.gaussian.ROUGH_TOLERANCE", cholesky.TOLERANCE)
     X, y = sinc(n)
     model = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale")
     compressed = model.fit(X, y)
@@ -125,6 +128,26 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     np.testing.assert_array_equal(dense.relevance_, support)
     assert dense.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)
     np.testing.assert_allclose(dense.predict(X[:50]), mean, atol=1e-6)
+
+
+@pytest.mark.parametrize(("noise", "tolerance"), [(0.1, cholesky.ROUGH_TOLERANCE), (1e-4, cholesky.TOLERANCE)])
+def test_rows_are_compressed_as_finely_as_the_noise_asks_for(noise, tolerance):
+    """The evidence is that of the columns themselves, and among these no addition gains more than tol."""
+    X = np.random.default_rng(0).uniform(-10.0, 10.0, (600, 1))
+    y = np.sinc(X[:, 0] / np.pi) + noise * np.random.default_rng(1).standard_normal(600)
+    model = RVR(width=3.0, solver=Sequential(restarts=0)).fit(X, y)
+    assert model.compression_.tolerance == tolerance and model.status_ == "converged"
+    Phi = np.column_stack([np.exp(-((X - X.T) ** 2) / 9.0), np.ones(600)])
+    rows = model.basis_.rows
+    active, beta = np.where(rows >= 0, rows, 600), 1.0 / model.noise_variance_
+    assert oracle.log_evidence(Phi[:, active], y, model.alpha_, beta) == pytest.approx(
+        model.log_marginal_likelihood_, abs=1e-3
+    )
+    norms = np.linalg.norm(Phi, axis=0)
+    S, Q = oracle.S_Q(Phi / norms, Phi[:, active], y, model.alpha_, beta)
+    near = (np.abs((Phi / norms).T @ (Phi / norms)[:, active[active < 600]]) > 0.999).any(axis=1)  # they have a price
+    ratio = np.maximum((Q**2 / S)[~near], 1.0)
+    assert np.max(0.5 * (ratio - 1.0 - np.log(ratio))) <= 1e-3
 
 
 def test_a_basis_that_is_not_finite_is_refused():

@@ -1,6 +1,7 @@
 """All that sees the N rows of a fit: samples in blocks wherever they are, sums over them, and the design matrix Phi."""
 
 from relvec.design.base import Compression, Design, DesignRows, LaplaceDesign
+from relvec.design.cholesky import ROUGH_TOLERANCE, TOLERANCE
 from relvec.design.dask import (
     DaskSamples,
     align_labels,
@@ -25,9 +26,9 @@ from relvec.design.sums import (
 )
 
 __all__ = [
-    "MAX_WHOLE_ROWS", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DesignRows", "DeviceSamples",
-    "Draw", "LaplaceDesign", "LocalSamples", "Samples", "StandardisedDesign", "Statistics", "align_labels",
-    "blocks_to_predict", "centre_columns", "class_indicators", "count_labels", "dense_design", "draw_atoms",
-    "draw_rows", "evaluate_lazily", "exact_triangle", "gather", "is_dask", "is_sliced", "load_rows", "max_columns",
-    "measure", "predict_lazily", "reduce_rows", "tall_qr", "weigh_classes",
+    "MAX_WHOLE_ROWS", "ROUGH_TOLERANCE", "TOLERANCE", "Block", "Compression", "DaskSamples", "DenseDesign", "Design",
+    "DesignRows", "DeviceSamples", "Draw", "LaplaceDesign", "LocalSamples", "Samples", "StandardisedDesign",
+    "Statistics", "align_labels", "blocks_to_predict", "centre_columns", "class_indicators", "count_labels",
+    "dense_design", "draw_atoms", "draw_rows", "evaluate_lazily", "exact_triangle", "gather", "is_dask", "is_sliced",
+    "load_rows", "max_columns", "measure", "predict_lazily", "reduce_rows", "tall_qr", "weigh_classes",
 ]  # fmt: skip

@@ -48,6 +48,11 @@ class Samples(ABC):
     def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
         """Combine the function's values on all blocks, in the order of the blocks; both must be pure."""
 
+    @property
+    def held(self) -> Block | None:
+        """All rows as one block where they are arrays in memory, else None."""
+        return None
+
     def original_rows(self, rows: np.ndarray) -> np.ndarray:
         """Numbers, among all rows given, of rows (k,) among those of the blocks."""
         return rows
@@ -91,6 +96,12 @@ class LocalSamples(Samples):
 
     def blocked(self, rows: int) -> LocalSamples:
         return LocalSamples(self._X, self.targets, self.weights, rows)
+
+    @property
+    def held(self) -> Block | None:
+        X: Any = self._X
+        plain = type(X) is np.ndarray and X.dtype == np.float64
+        return Block(0, X, self.targets, self.weights) if plain else None
 
     def blocks(self) -> Iterator[Block]:
         """Return the blocks in order."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from relvec.basis import Basis, Concat, even_draw, numbers_per_entry
+from relvec.basis import Basis, Concat, KernelBasis, even_draw, numbers_per_entry
 from relvec.design.base import Compression, DesignRows
 from relvec.design.cholesky import TOLERANCE, Factor, kernel_on_training_rows, partial_cholesky
 from relvec.design.dense import DenseDesign
@@ -45,15 +45,15 @@ Columns = Callable[[Array], Array]  # of rows X (b, d): A (b, c), in the library
 
 def reduce_rows(
     basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, keep: np.ndarray | None = None,
-    seconds: float = np.inf,
+    seconds: float = np.inf, tolerance: float = TOLERANCE,
 ) -> tuple[np.ndarray | None, DesignRows]:  # fmt: skip
     """Return a bound dictionary on samples with targets (N, q) as a problem in memory of at most ``memory`` bytes.
 
     Where the dictionary is too long for that, or for a share of the ``seconds`` that are left, the rows are those of an
     even draw of its atoms, which come first; None for all of them. Atoms ``keep`` and those that stand on
-    no row are in every draw.
+    no row are in every draw. ``tolerance`` is that of a compression.
     """
-    found = by_pivots(basis, samples, memory, seconds)
+    found = by_pivots(basis, samples, memory, seconds, tolerance)
     if found is not None:
         return None, found
     N, M = samples.n_rows, basis.n_atoms
@@ -104,8 +104,9 @@ def dense_design(basis: Basis, X: np.ndarray) -> DenseDesign:
 
 
 def by_pivots(
-    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, seconds: float = np.inf
-) -> DesignRows | None:
+    basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY, seconds: float = np.inf,
+    tolerance: float = TOLERANCE,
+) -> DesignRows | None:  # fmt: skip
     """All rows in the coordinates that a kernel has at a few pivots; None where its rank is not low."""
     part = kernel_on_training_rows(basis)
     if not isinstance(basis, Concat) or part is None or part.centres is None or part.n_atoms < MIN_ROWS_TO_COMPRESS:
@@ -116,7 +117,7 @@ def by_pivots(
         return None
     most = min(MAX_RANK_SHARE * m, max_columns(N, memory, seconds) - p, memory / (_FACTOR_BYTES * m))
     most = min(most, np.sqrt(_PIVOT_RATE * max(seconds, 0.0) / m))
-    factored = partial_cholesky(part.kernel, part.centres, TOLERANCE, int(most), p, p) if most >= 1.0 else None
+    factored = partial_cholesky(part.kernel, part.centres, tolerance, int(most), p, p) if most >= 1.0 else None
     if factored is None:
         return None
     C, left, pivots = factored  # (m + p, p + r): room for the other atoms before F and below it
@@ -124,7 +125,8 @@ def by_pivots(
     others = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
     factor = Factor.of(part.kernel, part.centres[pivots], C[pivots, p:])
     columns = PivotColumns(basis.take(others) if p else None, factor)
-    R, y, outside, apart = add_up(columns, samples, p + factor.rank, memory, factor)
+    total = _sum_of_centres(part, columns.others, C[:m], left, samples)
+    R, y, outside, apart = add_up(columns, samples, p + factor.rank, memory, factor, total=total)
     C[:m, :p] = 0.0  # the other atoms are R itself
     C[m:, :] = np.eye(p, C.shape[1])
     D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1)
@@ -134,7 +136,28 @@ def by_pivots(
     design = DenseDesign(D.T, overwrite=True)
     # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
     error = np.sqrt(left * apart) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
-    return DesignRows(design, y, outside, Compression(N, len(R), TOLERANCE, float(error.max())))
+    return DesignRows(design, y, outside, Compression(N, len(R), tolerance, float(error.max())))
+
+
+def _sum_of_centres(
+    part: KernelBasis, others: Basis | None, A: np.ndarray, left: np.ndarray, samples: Samples
+) -> TriangleSums | None:
+    """Sums over samples that are the centres (m, d), whose rows A (m, p + r) of the factor are known; else None.
+
+    The first p columns of A, which are free, take the other atoms; ``left`` (m,) is what the factor leaves of k(z, z).
+    """
+    rows = samples.held
+    if rows is None or part.centre_rows is None or samples.n_rows != len(A):
+        return None
+    place = np.argsort(np.argsort(part.centre_rows))  # of each centre among the samples
+    if not np.array_equal(rows.X[place], part.bound_centres()):
+        return None
+    if others is not None:
+        A[:, : others.n_atoms] = others(part.bound_centres())
+    weights, T = rows.weights[place], rows.targets[place] * rows.root[place]
+    if np.any(weights != 1.0):
+        A = A * rows.root[place]
+    return TriangleSums(A.T @ A, A.T @ T, np.einsum("ij,ij->j", T, T), float(weights @ left))
 
 
 def by_columns(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows:
@@ -169,7 +192,13 @@ class TriangleSums(NamedTuple):
 
 
 def add_up(
-    columns: Columns, samples: Samples, c: int, memory: float, factor: Factor | None, numbers: int = 1
+    columns: Columns,
+    samples: Samples,
+    c: int,
+    memory: float,
+    factor: Factor | None,
+    numbers: int = 1,
+    total: TriangleSums | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """R (c, c) of A = Q R, Q't (c, q), |t - Q Q't|^2 (q,) and what a factor leaves, in one pass over the samples.
 
@@ -177,7 +206,7 @@ def add_up(
     many ``numbers`` while it is computed.
     """
     samples = samples.blocked(_block_rows(c * numbers, memory))
-    total = samples.reduce(partial(_sum_block, columns, factor), _add)
+    total = samples.reduce(partial(_sum_block, columns, factor), _add) if total is None else total
     gram = total.gram
     with np.errstate(all="ignore"):
         R, info = lapack.dpotrf(gram, lower=0, clean=1)

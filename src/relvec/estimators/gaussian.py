@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from relvec.basis import Basis, content_ranks, even_draw, input_columns, is_inputs, kernels_of
-from relvec.design import DenseDesign, DesignRows, centre_columns, max_columns
+from relvec.design import ROUGH_TOLERANCE, TOLERANCE, DenseDesign, DesignRows, centre_columns, max_columns
 from relvec.estimators.assemble import linear_predictor, tabulate_history
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.pipeline import Found, MachineSearch
@@ -40,6 +40,7 @@ MIN_NOISE = float(np.finfo(float).eps) ** 2
 MAX_ROUNDING_NATS = 1.0  # that rounding may move the evidence of a fit with a certificate by
 ROUNDINGS_OF_EVIDENCE = 16.0  # units in the last place by which the evidence, a sum over the rows, may be off
 MAX_TARGET_RMS = 1e153  # the noise variance of more has no double
+MAX_COMPRESSION_NATS = 0.01  # by which the compression of the rows may be off in an evidence
 POLISH_STEPS = 50  # Newton steps on precisions and noise of the exact refit
 
 
@@ -55,6 +56,7 @@ class GaussianFit:
     offset: np.ndarray | None = None  # (M,) see `relvec.design.base.Dictionary`
     n_functions: int = 1
     verdict: Verdict = AS_IT_IS  # of rows that took no part, on a linear model
+    compression_nats: float = 0.0  # by which the compression of the rows was off in the evidence of the model
 
     @property
     def model(self) -> Start:
@@ -180,9 +182,20 @@ class GaussianSearch(MachineSearch):
         ]
 
     def run(self, dictionary: Basis, starts: list | None = None) -> Found:
+        if self.options.shares_precisions:
+            return self._run_compressed(dictionary, starts, TOLERANCE)
+        found = self._run_compressed(dictionary, starts, ROUGH_TOLERANCE)
+        rough = found.compression is not None and found.compression.tolerance > TOLERANCE
+        off = max((fit.compression_nats for fit in found.fits), default=0.0)
+        if not rough or off <= MAX_COMPRESSION_NATS or self.options.clock.left() <= 0.0:
+            return found
+        return self._run_compressed(dictionary, found.models, TOLERANCE)
+
+    def _run_compressed(self, dictionary: Basis, starts: list | None, tolerance: float) -> Found:
+        """Search with an error of kernel values within a tolerance, where the rows are compressed."""
         with stage("kernel"):
             needed, clock = self.atoms_of(starts, dictionary.n_atoms), self.options.clock
-            atoms, rows = self.source.rows(dictionary, self.memory, needed, clock.left())
+            atoms, rows = self.source.rows(dictionary, self.memory, needed, clock.left(), tolerance)
         if atoms is not None and clock.left() < np.inf and len(atoms) < max_columns(self.source.n_rows, self.memory):
             clock.cut.append(f"functions beyond {len(atoms)}")
         part, starts = self.begin(dictionary, starts, atoms)
@@ -242,17 +255,18 @@ class GaussianSearch(MachineSearch):
             return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples, offset)
         shift = -problem.n_samples * np.log(unit)
         share = share_of_work(output, len(self.units))
+        off = 0.0
         with one_thread(), share, stage("search", shift=shift):
             if isinstance(solver, Stepwise) and solver.support_prior == "flat":
                 problem = self._from_any_number(problem)
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))
             if compressed:
-                result = polish(problem, result, *self._exact(problem, part, result.state.active, output))
+                result, off = polish(problem, result, *self._exact(problem, part, result.state.active, output))
         if result.status is Status.CONVERGED and self.options.clock.cut:
             result = replace(result, status=Status.TIME_LIMIT)
         if result.status is Status.CONVERGED and is_evidence_lost_in_rounding(result.state, problem):
             result = replace(result, status=Status.STALLED)
-        return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)
+        return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset, compression_nats=off)
 
     def _hold_against_baselines(self, output: int, fit: GaussianFit, seconds: float) -> GaussianFit:
         """Return the fit of an output, or that of a constant or a ridge that predicts rows left out better.
@@ -425,8 +439,11 @@ def refit_if_interpolating(
     return [replace(p, noise_variance=float(noise)) if so else p for p, noise, so in pairs] if any(through) else None
 
 
-def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> Result:
-    """Refit a support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it."""
+def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> tuple[Result, float]:
+    """Refit a support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it.
+
+    Behind the result come the nats by which the evidence was off before.
+    """
     state = result.state
     design = DenseDesign(columns)
     local = np.arange(design.n_atoms)
@@ -434,6 +451,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     order = problem.order[state.active]
     whole = replace(problem, design=design, target=target, target_norm2_outside=0.0, order=order, prior_b=prior_b)
     model = model_of(whole, Start(local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta))
+    off = abs(model.full_posterior.log_evidence - state.posterior.log_evidence)
     if problem.prior.b == 0:
         model = model.relax(POLISH_STEPS)
     p = model.full_posterior
@@ -442,7 +460,8 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     objective = problem.objective(active, exact)
     shift = objective - state.objective
     history = [replace(step, objective=step.objective + shift) for step in result.history]
-    return replace(result, state=replace(state, active=active, posterior=exact, objective=objective), history=history)
+    state = replace(state, active=active, posterior=exact, objective=objective)
+    return replace(result, state=state, history=history), off
 
 
 def _is_constant(problem: Problem) -> bool:

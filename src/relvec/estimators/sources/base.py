@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from relvec.basis import Basis
-from relvec.design import DesignRows, LaplaceDesign, Samples
+from relvec.design import TOLERANCE, DesignRows, LaplaceDesign, Samples
 from relvec.estimators.options import FitOptions, MachineOptions
 from relvec.gaussian_process.rows import join_labels
 from relvec.gaussian_process.streamed import DrawnSamples
@@ -105,9 +105,17 @@ class Source(ABC):
 
     @abstractmethod
     def rows(
-        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+        self,
+        dictionary: Basis,
+        memory: float,
+        keep: np.ndarray | None = None,
+        seconds: float = np.inf,
+        tolerance: float = TOLERANCE,
     ) -> tuple[Part, DesignRows]:
-        """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows."""
+        """As many atoms of the dictionary as memory and time allow, those to ``keep`` among them, on the rows.
+
+        ``tolerance`` is the largest error of a kernel value where the rows are compressed, relative to k(x, x).
+        """
 
     def dense(self, most_numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None] | None:
         """Return rows (n, d) and targets (n, q) whose squares have a double, weights, and numbers of groups or None.

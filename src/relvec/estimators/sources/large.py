@@ -14,7 +14,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design import Draw, Samples
+from relvec.design import TOLERANCE, Draw, Samples
 from relvec.estimators.options import MAX_WHOLE_ROWS, FitOptions, MachineOptions, ProcessOptions
 from relvec.estimators.sources.base import Part, ProcessRows, Sample, Source
 from relvec.estimators.sources.memory import MemorySource
@@ -121,9 +121,14 @@ class LargeSource(Source):
         return other
 
     def rows(
-        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+        self,
+        dictionary: Basis,
+        memory: float,
+        keep: np.ndarray | None = None,
+        seconds: float = np.inf,
+        tolerance: float = TOLERANCE,
     ) -> tuple[Part, design.DesignRows]:
-        atoms, rows = design.reduce_rows(dictionary, self.sums_over, memory, keep, seconds)
+        atoms, rows = design.reduce_rows(dictionary, self.sums_over, memory, keep, seconds, tolerance)
         return atoms, replace(rows, targets=rows.targets / self.units,
                               target_norm2_outside=rows.target_norm2_outside / self.units**2)  # fmt: skip
 

@@ -115,9 +115,14 @@ class MemorySource(Source):
         return design.LocalSamples(self.X, self.targets, self.weights)
 
     def rows(
-        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+        self,
+        dictionary: Basis,
+        memory: float,
+        keep: np.ndarray | None = None,
+        seconds: float = np.inf,
+        tolerance: float = design.TOLERANCE,
     ) -> tuple[Part, design.DesignRows]:
-        return design.reduce_rows(dictionary, self.samples, memory, keep, seconds)
+        return design.reduce_rows(dictionary, self.samples, memory, keep, seconds, tolerance)
 
     @property
     def has_squares(self) -> bool:
@@ -202,7 +207,12 @@ class SparseSource(Source):
         return np.zeros((0, self.n_features))
 
     def rows(
-        self, dictionary: Basis, memory: float, keep: np.ndarray | None = None, seconds: float = np.inf
+        self,
+        dictionary: Basis,
+        memory: float,
+        keep: np.ndarray | None = None,
+        seconds: float = np.inf,
+        tolerance: float = design.TOLERANCE,
     ) -> tuple[Part, design.DesignRows]:
         targets = self.targets * np.sqrt(self.weights)[:, None]
         return None, design.DesignRows(self._of(dictionary), targets, np.zeros(self.n_targets))
