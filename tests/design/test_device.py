@@ -34,7 +34,7 @@ from relvec.runtime import arrays as _xp
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["torch:cpu", "array_api_strict", "array_api_strict:device1"])
+@pytest.fixture(params=["torch:cpu", "torch:cuda", "array_api_strict", "array_api_strict:device1"])
 def place(request):
     return find_place(request.param)
 

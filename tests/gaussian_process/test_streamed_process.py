@@ -75,7 +75,7 @@ def test_one_model_from_memory_disk_and_dask(small_draws, tmp_path, monkeypatch)
     assert_same(fit_quietly(GPRegressor(), *chunks), model, X)
 
 
-PLACES = ["torch:cpu", "array_api_strict:device1"]
+PLACES = ["torch:cpu", "torch:cuda", "array_api_strict:device1"]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -22,7 +22,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.solvers.laplace.precisions import correct_curvature
 from relvec.solvers.laplace.problem import rows_for_loops
 
-PLACES = [None, "torch:cpu", "array_api_strict"]
+PLACES = [None, "torch:cpu", "torch:cuda", "array_api_strict"]
 
 
 @pytest.fixture(params=PLACES)
