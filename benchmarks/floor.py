@@ -21,8 +21,10 @@ from sklearn.utils.validation import check_X_y
 from relvec import RVR
 from relvec.design import DenseDesign
 from relvec.kernels import Gaussian
-from relvec.solvers import Problem, Sequential, Start, solve
+from relvec.solvers import Sequential
+from relvec.solvers.active_set import solve
 from relvec.solvers.gaussian.model import model_of
+from relvec.solvers.loop import Problem, Start
 
 WIDTH, TOL_NATS = 2.5, 1e-4
 

@@ -13,10 +13,11 @@ from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.estimators.options import COLUMNS_OF_X, machine_options
 from relvec.inference.likelihoods import Categorical
-from relvec.solvers import Problem, Sequential, Start, as_solver
+from relvec.solvers import Sequential, as_solver
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import ScanSettings, scan
+from relvec.solvers.loop import Problem, Start
 
 BETA = 20.0
 

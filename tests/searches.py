@@ -27,10 +27,12 @@ from relvec import RVC, RVR, GammaPrior
 from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers import EM, MacKay, Sequential, Start, active_set, solve
+from relvec.solvers import EM, MacKay, Sequential, active_set
+from relvec.solvers.active_set import solve
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace import search as laplace_search
 from relvec.solvers.laplace.problem import LaplaceProblem
+from relvec.solvers.loop import Start
 
 FILE = Path(__file__).with_suffix(".json")
 JITTERS = (0.0, 1e-13, 1e-12, 1e-11, 1e-10)

@@ -14,8 +14,8 @@ from relvec.inference.evidence import gaussian
 from relvec.inference.laplace import factor_curvature
 from relvec.inference.likelihoods import Categorical, complement
 from relvec.inference.linalg import SingularError, factor_ridge, inverse_triangular
-from relvec.solvers import Start
 from relvec.solvers.gaussian.model import model_of
+from relvec.solvers.loop import Start
 
 
 class Case:

@@ -12,10 +12,11 @@ from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch
-from relvec.solvers import Sequential, Start, Status
+from relvec.solvers import Sequential, Status
 from relvec.solvers._native import engine
 from relvec.solvers.gaussian import search as module
 from relvec.solvers.gaussian.search import search
+from relvec.solvers.loop import Start
 
 
 class WithoutMatrix(DenseDesign):

@@ -10,12 +10,12 @@ from problems import classes_of, dictionary, problem_of, quiet_fit, sinc_problem
 from relvec.design import DenseDesign
 from relvec.inference.hyperpriors import GammaPrior
 from relvec.inference.likelihoods import Categorical
-from relvec.solvers import EM, MacKay, Problem, Sequential
+from relvec.solvers import EM, MacKay, Sequential
 from relvec.solvers import fixed_point as _fixed_point
 from relvec.solvers.laplace import fixed_point as _laplace
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceModel
-from relvec.solvers.loop import State, Status
+from relvec.solvers.loop import Problem, State, Status
 
 
 @pytest.mark.parametrize("noise", [None, 0.05])

@@ -12,11 +12,12 @@ from relvec import RVR
 from relvec.design import DenseDesign
 from relvec.inference import evidence as _equals
 from relvec.inference.evidence import gain_reestimate
-from relvec.solvers import Sequential, Start
+from relvec.solvers import Sequential
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.gaussian import proposals as _proposals
 from relvec.solvers.gaussian import restarts
 from relvec.solvers.gaussian.model import model_of
+from relvec.solvers.loop import Start
 
 
 def test_a_batch_is_of_atoms_that_hardly_overlap():

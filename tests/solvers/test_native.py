@@ -20,11 +20,13 @@ from relvec import RVR, GammaPrior
 from relvec.design import DenseDesign
 from relvec.inference.evidence import gain_add
 from relvec.inference.linalg import SingularError
-from relvec.solvers import Sequential, Start, active_set, solve
+from relvec.solvers import Sequential, active_set
 from relvec.solvers._native import memory
 from relvec.solvers._native.gaussian import Frame
+from relvec.solvers.active_set import solve
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.gaussian.search import with_orthogonal_factors
+from relvec.solvers.loop import Start
 
 NOTHING = np.zeros(0, np.intp)
 

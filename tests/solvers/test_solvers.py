@@ -27,13 +27,13 @@ from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
 from relvec.inference.evidence import merge_copies
-from relvec.solvers import EM, MacKay, Problem, Sequential, Start, as_solver
+from relvec.solvers import EM, MacKay, Sequential, as_solver
 from relvec.solvers import active_set as _columns
 from relvec.solvers import loop as _iterate
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.gaussian.search import search
-from relvec.solvers.loop import Status
+from relvec.solvers.loop import Problem, Start, Status
 
 SOLVERS = {
     "sequential": SEARCH,

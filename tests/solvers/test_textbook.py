@@ -8,13 +8,13 @@ import pytest
 import oracle
 from problems import BETA, classes_of, dictionary, problem_of
 from relvec.inference.likelihoods import Bernoulli, Categorical
-from relvec.solvers import Sequential, Start
+from relvec.solvers import Sequential
 from relvec.solvers.active_set import prepare
 from relvec.solvers.gaussian import textbook
 from relvec.solvers.gaussian.textbook import GaussianView, Memory, choose_move, take_step, textbook_step
 from relvec.solvers.laplace.search import ModelInSearch
 from relvec.solvers.laplace.solve import LaplaceView
-from relvec.solvers.loop import State
+from relvec.solvers.loop import Start, State
 from relvec.solvers.sequential import Notes
 
 ACTIVE = np.array([3, 12, 25])

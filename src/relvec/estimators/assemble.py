@@ -20,7 +20,7 @@ from relvec.inference.evidence import gain_delete
 from relvec.inference.predictive import LinearPredictor
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
-from relvec.solvers import Result, Status, Step
+from relvec.solvers.loop import Result, Status, Step
 
 if TYPE_CHECKING:
     from relvec.estimators.pipeline import Found, MachineSearch

@@ -23,10 +23,11 @@ from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPre
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
-from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
+from relvec.solvers import Sequential, Status, Stepwise
+from relvec.solvers.active_set import solve
 from relvec.solvers.gaussian.model import begin_gaussian, model_of
 from relvec.solvers.joint import solve_joint
-from relvec.solvers.loop import State
+from relvec.solvers.loop import Problem, Result, Start, State, Step
 from relvec.sparse.lines import AS_IT_IS, SEARCHED_NUMBERS, Verdict, judge
 
 # A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of

@@ -34,9 +34,10 @@ from relvec.inference.prior_rows import NO_PRIOR_ROWS, PriorRows
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
-from relvec.solvers import Result, Sequential, Solver
+from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
+from relvec.solvers.loop import Result, Solver
 
 _SEARCH_SHARE = 0.6  # of the time that is left, where weights by all rows follow a search on a draw
 MODEL_BYTES_PER_ROW = 3200  # in the models of a search: eight arrays of fifty columns

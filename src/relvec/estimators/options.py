@@ -18,8 +18,8 @@ from relvec.inference.scale import AS_IT_IS, Scale
 from relvec.kernels import as_kernel, has_width
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import memory_bytes
-from relvec.solvers import EM, MacKay, Sequential, Solver, Stepwise, as_solver
-from relvec.solvers.loop import TOL, TOL_OF_MANY
+from relvec.solvers import EM, MacKay, Sequential, Stepwise, as_solver
+from relvec.solvers.loop import TOL, TOL_OF_MANY, Solver
 
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
 # words for widths by the evidence over weights and centres, and the width that the kernel starts from

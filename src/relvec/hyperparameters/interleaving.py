@@ -21,7 +21,7 @@ from relvec.hyperparameters.widths import TunedBasis, WidthProblem
 from relvec.inference.evidence import gaussian, mackay_alpha, mackay_noise
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import report, stage
-from relvec.solvers import Start
+from relvec.solvers.loop import Start
 
 LOG_BOX = 0.5  # log units a width may move within one round
 MAX_ROUNDS = 150

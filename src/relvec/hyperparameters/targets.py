@@ -13,12 +13,13 @@ from relvec.inference.evidence import gaussian, gradient
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
 from relvec.runtime.clock import Clock
-from relvec.solvers import Problem, Sequential, solve
+from relvec.solvers import Sequential
+from relvec.solvers.active_set import solve
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.laplace.precisions import relax
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
-from relvec.solvers.loop import Start
+from relvec.solvers.loop import Problem, Start
 
 MAX_NOISE, FIRST_NOISE = 10.0, 0.5  # noise variance at most, and at first, of a target of unit mean square
 _MIN_NORM = 1e-150  # of a column: a centre may move away from all rows

@@ -22,9 +22,10 @@ from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.rows import Rows, Units, find_categories, order_keys, standardise_inputs
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import report
-from relvec.solvers import Result, Sequential
+from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
+from relvec.solvers.loop import Result
 from relvec.sparse.class_levels import (
     MOST_FUNCTIONS,
     NOTHING,
