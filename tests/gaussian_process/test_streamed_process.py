@@ -13,7 +13,7 @@ from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
 from relvec.estimators import process as regression_module
 from relvec.estimators.sources import large
-from relvec.gaussian_process import Part, Shape, Structure, fit_process, predictor
+from relvec.gaussian_process import Part, Shape, Structure, fit_process, component
 from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import streamed as streamed_module
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
@@ -112,12 +112,12 @@ def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
     whole, found = bounds(structure, THETA, prepared.rows, Z), bounds_of(vectors, sums)
     np.testing.assert_allclose([found.lower, found.upper], [whole.lower, whole.upper], rtol=1e-8)
     assert found.lower <= found.upper
-    few, many = predictor.component_of(vectors, sums), None
+    few, many = component.component_of(vectors, sums), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictor, "_MAX_EIGEN_VECTORS", 0)
-        many = predictor.component_of(vectors, sums)
+        patch.setattr(component, "_MAX_EIGEN_VECTORS", 0)
+        many = component.component_of(vectors, sums)
     for part in (few, many):
-        expected = predictor.sparse_component(structure, THETA, prepared.rows, Z).predict(prepared.rows.X)
+        expected = component.sparse_component(structure, THETA, prepared.rows, Z).predict(prepared.rows.X)
         for a, b in zip(part.predict(prepared.rows.X), expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 
