@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,6 +217,23 @@ def test_c_of_a_process_is_refused_in_the_words_of_to_c(capsys, tmp_path):
     with pytest.raises(NotImplementedError) as refused:
         to_c(pipeline[1:])
     assert capsys.readouterr().err == f"relvec: {refused.value}\n" and not (tmp_path / "m.c").exists()
+
+
+def test_the_functions_that_predict_as_a_process_are_exported(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).uniform(-10.0, 10.0, 200)
+    y = np.sinc(x / np.pi) + 0.1 * np.random.default_rng(1).normal(size=200)
+    Path("t.csv").write_text("x,y\n" + "\n".join(f"{a},{b}" for a, b in zip(x, y, strict=True)))
+    run(capsys, "fit", "t.csv", "--target", "y", "--model", "gp", "-o", "gp.relvec", "--holdout", "0")
+    assert cli.main(["export", "gp.relvec", "--c"]) == 1 and "--distill" in capsys.readouterr().err
+    told = run(capsys, "export", "gp.relvec", "--c", "--distill", "t.csv", "--loss", "0.05")
+    assert re.search(r"^\d\d? functions kept; they lose 0\.0\d+ nats a row", told) and "written: gp.c" in told
+    assert len(Path("gp.c").read_text()) < 10_000
+    assert cli.main(["export", "gp.relvec", "--c", "--distill", "t.csv", "--loss", "1e-9"]) == 1
+    assert "lose no more than max_loss_nats=1e-09" in capsys.readouterr().err
+    run(capsys, "fit", "t.csv", "--target", "y", "--model", "rvm", "-o", "rvm.relvec", "--holdout", "0")
+    assert cli.main(["export", "rvm.relvec", "--c", "--distill", "t.csv"]) == 1
+    assert "--distill is for a Gaussian process" in capsys.readouterr().err
 
 
 def test_report_without_matplotlib(capsys, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
 from relvec.estimators import process as regression_module
 from relvec.estimators.sources import large
-from relvec.gaussian_process import Part, Shape, Structure, fit_process, component
+from relvec.gaussian_process import Part, Shape, Structure, component, fit_process
 from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import streamed as streamed_module
 from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums

@@ -75,12 +75,14 @@ examples:
   relvec report houses.relvec houses.csv --cv 5
   relvec report houses.relvec held_out.csv -o report.md
 """
-EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models, C
-for relevance vector machines and linear models (relvec fit --model rvm, or linear).
+EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models. C is for
+relevance vector machines and linear models (relvec fit --model rvm, or linear), and with --distill for Gaussian
+processes.
 
 examples:
   relvec export houses.relvec --onnx                  writes houses.onnx
   relvec export small.relvec --onnx there.onnx --c there.c
+  relvec export houses.relvec --c --distill houses.csv     C of the functions that predict as the process does
 """
 
 
@@ -205,6 +207,11 @@ def _export(parser: argparse.ArgumentParser) -> None:
                             "the model")  # fmt: skip
     parser.add_argument("--interval", type=_share, default=0.9, metavar="P",
                         help="coverage of the intervals or sets of a calibrated model (0.9)")  # fmt: skip
+    parser.add_argument("--distill", metavar="DATA", help="write the few functions that predict as a Gaussian process "
+                        "does, found at the rows of this table, in its place: best rows that no fit has "
+                        "seen")  # fmt: skip
+    parser.add_argument("--loss", type=_positive, default=0.02, metavar="NATS",
+                        help="of its density that they may lose, nats a row (0.02)")  # fmt: skip
 
 
 def _add_demo(commands: argparse._SubParsersAction) -> None:

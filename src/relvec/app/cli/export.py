@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec import to_c, to_onnx
+from relvec import GPRegressor, RelevanceVectorRegressor, to_c, to_onnx
 from relvec.app.cli.console import Console, check_output, read_pipeline
+from relvec.app.tables.files import read_table
+from relvec.app.tables.pipelines import transform_table
+from relvec.app.tables.table import Table, TableError
 from relvec.runtime.files import write_atomically
 
 
@@ -25,6 +28,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     if len({os.path.realpath(path) for path in written.values()}) < len(written):
         arguments.parser.error("--onnx and --c name the same file")
     console, pipeline = Console(arguments.json), read_pipeline(arguments.model)
+    if arguments.distill is not None:
+        pipeline = distill_pipeline(pipeline, read_table(arguments.distill), arguments.loss)
+        console.print(distilled_in_words(pipeline[-1]))
     inputs = export_inputs(pipeline)
     made = {path: _onnx_bytes(pipeline, inputs, arguments.interval) if suffix == ".onnx"
             else to_c(pipeline[1:], coverage=arguments.interval).encode()
@@ -36,6 +42,20 @@ def run_export(arguments: argparse.Namespace) -> int:
     console.print_table(("input", "kind", "levels"), [(i["name"], i["kind"], _number_levels(i)) for i in inputs])
     console.print_json({"written": list(map(str, made)), "inputs": inputs})
     return 0
+
+
+def distill_pipeline(pipeline: Pipeline, table: Table, loss: float) -> Pipeline:
+    """Return a pipeline with few functions in place of its Gaussian process, which lose so many nats a row at most."""
+    model = pipeline[-1]
+    if not isinstance(model, GPRegressor):
+        raise TableError("--distill is for a Gaussian process that predicts numbers: this model is none, leave it out")
+    small = model.distill(transform_table(pipeline, table)[0], loss)
+    return Pipeline([*pipeline.steps[:-1], (pipeline.steps[-1][0], small)])
+
+
+def distilled_in_words(small: RelevanceVectorRegressor) -> str:
+    """Say how many functions predict as the process did, and what they lose."""
+    return f"{small.fitted_.size}; they lose {float(np.max(small.loss_nats_)):.2g} nats a row of the process's density"
 
 
 def _output_paths(arguments: argparse.Namespace) -> dict[str, Path]:

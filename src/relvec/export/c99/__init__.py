@@ -15,8 +15,9 @@ __all__ = ["to_c"]
 
 PROCESS_REFUSED = (
     "C is for relevance vector machines and linear models, and this model is a Gaussian process, which would make "
-    "megabytes of source: take the few functions that predict alike (model.distill()), fit a relevance vector machine "
-    "(RVR, RVC, or relvec fit --model rvm), or export the process as ONNX (to_onnx, or relvec export --onnx)"
+    "megabytes of source: take the few functions that predict alike (model.distill(X), or relvec export --distill), "
+    "fit a relevance vector machine (RVR, RVC, or relvec fit --model rvm), or export the process as ONNX (to_onnx, or "
+    "relvec export --onnx)"
 )
 
 
