@@ -75,8 +75,8 @@ examples:
   relvec report houses.relvec houses.csv --cv 5
   relvec report houses.relvec held_out.csv -o report.md
 """
-EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models. C is for
-relevance vector machines and linear models (relvec fit --model rvm, or linear), and with --distill for Gaussian
+EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models. C is
+for relevance vector machines and linear models (relvec fit --model rvm, or linear), and with --distill for Gaussian
 processes.
 
 examples:
