@@ -49,9 +49,9 @@ class Sequential:
     noise_every : int
         Steps between updates of the noise.
     restarts : int
-        How many kinds of restart to try; one that gains a nat is repeated. If this is at most three, a regression ends
-        after two in a row that gain less than a tenth of a nat each, and a model of more than 600 atoms is not
-        restarted. Restarts after the third remove atoms at random. Classes and counts are restarted from what MacKay's
+        How many kinds of restart to try; one that gains a nat is repeated. In a regression each function that a restart
+        adds has to gain half a nat besides: by less it would explain noise. If this is at most three, a regression ends
+        after one that gains less than a tenth of a nat, and a model of more than 600 atoms is not restarted. Restarts after the third remove atoms at random. Classes and counts are restarted from what MacKay's
         updates of the whole dictionary leave, by single additions, and from samples that count four times.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha

@@ -42,7 +42,7 @@ constexpr double MAX_SHORTFALL_NATS = 5.0;    // a restart that falls short by n
 constexpr double MIN_REPEAT_GAIN_NATS = 1.0;  // a restart that gains as much is tried again
 constexpr double MIN_RESTART_GAIN_NATS = 0.1;
 constexpr double NATS_A_FUNCTION = 0.5;       // that a restart has to gain for each function it adds
-constexpr int USUAL_RESTARTS = 3, MAX_FAILURES = 2, MAX_RESTARTED = 600;
+constexpr int USUAL_RESTARTS = 3, MAX_RESTARTED = 600;
 constexpr double LOW_NOISE[3] = {0.2, 0.5, 0.3};
 constexpr int MIN_ADDED = 10, MAX_ADDED = 100;
 constexpr double ADDED_SHARE = 0.5;
@@ -840,11 +840,11 @@ class Engine {
     leave_out(gone);
   }
 
-  // The better of the model and the one that was found from it; nats gained, less half a nat for each function more,
-  // -inf where the first stays.
+  // The model that was found from the first where it gains half a nat for each function more; nats beyond these, -inf
+  // where the first stays.
   double judge(Model& first, bool admitted) {
     const int more = std::max(0, functions(model) - functions(first));
-    const double gained = admitted ? score(model) - score(first) : -INF, paid = gained - NATS_A_FUNCTION * more;
+    const double gained = admitted ? score(model) - score(first) - NATS_A_FUNCTION * more : -INF;
     recording_ = true;
     if (!(gained > set_.tol)) {
       model = std::move(first);
@@ -853,7 +853,7 @@ class Engine {
     }
     record(RESTART, -1);
     ascend();
-    return paid;
+    return gained;
   }
 
   // What a move and a search from there find, where it is better; one that loses the digits is given up.
@@ -1107,16 +1107,16 @@ class Engine {
 
   // Restarts with less noise, each while it gains; beyond the usual number without random atoms too.
   void lower_noise_in_turn() {
-    int failed = 0;
+    bool failed = false;
     const bool usual = set_.restarts <= USUAL_RESTARTS;
     for (int turn = 0; turn < set_.restarts;) {
-      if (usual && (model.size() > MAX_RESTARTED || failed >= MAX_FAILURES)) return;
+      if (usual && (model.size() > MAX_RESTARTED || failed)) return;
       const double gained = restart([&] {
         if (turn < 3) return lower_noise(LOW_NOISE[turn]);
         drop_random();
         if (turn % 2) lower_noise(LOW_NOISE[1]);
       });
-      failed = gained >= MIN_RESTART_GAIN_NATS ? 0 : failed + 1;
+      failed = !(gained >= MIN_RESTART_GAIN_NATS);
       if (!(gained >= MIN_REPEAT_GAIN_NATS)) turn++;
     }
   }
