@@ -32,6 +32,15 @@ class CalibrationDisplay:
     counts : (k,) rows behind each point.
     classes : whether these are class probabilities.
     ax_, figure_ : where it was drawn last.
+
+    Examples
+    --------
+    >>> from relvec import RVC, plot
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]], [0, 0, 1, 0, 1, 1]
+    >>> model = RVC(width=2.0).fit(X, y)
+    >>> display = plot.CalibrationDisplay.from_estimator(model, X, y, ax=plot.new_figure().subplots())
+    >>> display.classes, display.observed.tolist()
+    (True, [0.5])
     """
 
     def __init__(self, nominal: np.ndarray, observed: np.ndarray, counts: np.ndarray, classes: bool) -> None:

@@ -127,7 +127,17 @@ def plot_fit(
     model: BaseEstimator, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *,
     truth: Callable[[np.ndarray], np.ndarray] | None = None, n_std: float = 2.0,
 ) -> Axes:  # fmt: skip
-    """Draw a `FitDisplay`, with the same parameters, and return its axes."""
+    """Draw a `FitDisplay`, with the same parameters, and return its axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR, plot
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0]))
+    >>> plot.plot_fit(model, X, np.sin(X[:, 0]), plot.new_figure().subplots(), n_std=1.0).get_ylabel()
+    'y'
+    """
     return FitDisplay.from_estimator(model, X, y, truth=truth, n_std=n_std, ax=ax).ax_
 
 
@@ -200,6 +210,16 @@ class SurfaceDisplay:
     classes : (K,) labels, or None.
     centres : (p, 2) centres that are no training rows, or None.
     ax_, figure_ : where it was drawn last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR, plot
+    >>> X = np.random.default_rng(0).uniform(size=(20, 2))
+    >>> model = RVR(width=1.0, noise_variance=0.01).fit(X, X[:, 0] * X[:, 1])
+    >>> ax = plot.new_figure().subplots()
+    >>> plot.SurfaceDisplay.from_estimator(model, X, X[:, 0] * X[:, 1], n_grid=10, ax=ax).surface.shape
+    (10, 10)
     """
 
     def __init__(

@@ -191,7 +191,7 @@ class HistoryDisplay:
         Examples
         --------
         >>> from relvec import RVR, plot
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model = RVR(width=2.0, noise_variance=0.01).fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
         >>> display = plot.HistoryDisplay.from_estimator(model, ax=plot.new_figure().subplots())
         >>> int(display.size[-1]) == len(model.weights_)
         True
@@ -235,6 +235,15 @@ class RelevancePathDisplay:
     sizes, log_evidence, log_density : (K,) as in `relvec.estimators.path.RelevancePath`.
     process_sizes, process_log_density : (P,) likewise, of processes with as many vectors.
     ax_, density_ax_, figure_ : where it was drawn last; `density_ax_` is None without densities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import SparseBayesianRegressor, plot, relevance_path
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> path = relevance_path(X, X[:, 0] - X[:, 2], SparseBayesianRegressor(), max_functions=2, n_folds=0)
+    >>> plot.RelevancePathDisplay.from_path(path, ax=plot.new_figure().subplots()).sizes
+    array([1, 2])
     """
 
     def __init__(
