@@ -22,7 +22,20 @@ Seed = np.random.Generator | int | None
 
 
 class Basis(ABC, Record):
-    """A dictionary of M atoms, functions of a row x of d features; two are equal if all their fields are equal."""
+    """A dictionary of M atoms, functions of a row x of d features; two are equal if all their fields are equal.
+
+    Atoms of one's own are functions of X (`Functions`), which ``RVR(basis=...)`` takes as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec.basis import as_basis
+    >>> basis = as_basis(["linear", np.cos]).bind([[0.0], [1.0]])
+    >>> basis.labels()
+    ['x0', 'cos']
+    >>> basis([[0.0], [np.pi]]).shape, basis.take([1])([[0.0], [np.pi]]).tolist()
+    ((2, 2), [[1.0], [-1.0]])
+    """
 
     @property
     @abstractmethod
@@ -184,7 +197,15 @@ Term = tuple[int, ...]
 
 
 class Monomials(ParameterFreeBasis):
-    """Products of inputs: the term (0, 0, 2) is x0^2*x2 and the term () is 1."""
+    """Products of inputs: the term (0, 0, 2) is x0^2*x2 and the term () is 1.
+
+    Examples
+    --------
+    >>> from relvec.basis import Monomials, Polynomial
+    >>> basis = Polynomial(degree=2).bind([[1.0, 2.0]])
+    >>> isinstance(basis, Monomials), basis.terms
+    (True, ((0,), (1,), (0, 0), (0, 1), (1, 1)))
+    """
 
     terms: tuple[Term, ...]
 

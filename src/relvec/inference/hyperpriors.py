@@ -59,6 +59,9 @@ class GammaPrior:
 
         The solver works on scaled columns and targets, where alpha and beta have other units than the user's b and
         d: the caller passes the rates in the solver's units. Constants are left out, as in the paper.
+
+        >>> GammaPrior(c=2.0, d=1.0).log_density(np.ones(3), beta=1.0, b=0.0, d=1.0)
+        -1.0
         """
         value = 0.0
         if self.b > 0:  # and so where a > 0

@@ -24,7 +24,20 @@ Width = str | float | tuple[float, ...]
 class Kernel(ABC, Record):
     """A function k(x, z) of two points; subclasses are frozen dataclasses.
 
-    `kernel(X, Z)` gives the (n, m) matrix of values, `a + b` and `a * b` give a `Sum` and a `Product`.
+    `kernel(X, Z)` gives the (n, m) matrix of values, `a + b` and `a * b` give a `Sum` and a `Product`. A kernel of
+    one's own is a function of X and Z (`FromCallable`), or of the distance between the points (`StationaryKernel`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> from relvec.kernels import Gaussian, as_kernel
+    >>> seasonal = as_kernel(lambda X, Z: np.cos(2.0 * np.pi * (X - Z.T)))
+    >>> (Gaussian(width=2.0) + seasonal)([[0.0]], [[0.0], [0.5]]).round(4)
+    array([[ 2.    , -0.0606]])
+    >>> X = np.linspace(0.0, 3.0, 20)[:, None]
+    >>> RVR(kernel=seasonal, noise_variance=0.01).fit(X, np.sin(2.0 * np.pi * X[:, 0])).predict([[4.25]]).round(1)
+    array([1.])
     """
 
     @property

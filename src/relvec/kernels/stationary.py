@@ -17,7 +17,26 @@ _MAX_PAIRS_BY_DIFFERENCES = 2048  # up to which a matrix product is not faster
 
 
 class StationaryKernel(ScaledKernel):
-    """Kernels f(D2), D2 = sum_k (x_k - z_k)^2 / width_k^2. A subclass gives f, f' (both may overwrite D2) and f''."""
+    """Kernels f(D2), D2 = sum_k (x_k - z_k)^2 / width_k^2. A subclass gives f, f' (both may overwrite D2) and f''.
+
+    Its width can then be learned and its centres moved, like those of the kernels here.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class InverseSquareRoot(StationaryKernel):
+    ...     width: float = 1.0
+    ...     positive_definite = True
+    ...     def _profile(self, D2):
+    ...         return (1.0 + D2) ** -0.5
+    ...     def _derivative(self, D2):
+    ...         return -0.5 * (1.0 + D2) ** -1.5
+    ...     def _second_derivative(self, D2):
+    ...         return 0.75 * (1.0 + D2) ** -2.5
+    >>> InverseSquareRoot(width=2.0)([[0.0]], [[0.0], [2.0]]).round(4)
+    array([[1.    , 0.7071]])
+    """
 
     _has_root: ClassVar[bool] = False  # whether f has a root of D2: then small distances need all digits
 
