@@ -61,7 +61,20 @@ class Augmented:
 
 @dataclass(frozen=True, eq=False)
 class AugmentedPredictor(Predictor):
-    """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it."""
+    """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X, far = np.linspace(0.0, 6.0, 20)[:, None], np.array([[20.0]])
+    >>> model = RVR(width=2.0, noise_variance=0.01, predictive="augmented").fit(X, np.sin(X[:, 0]))
+    >>> augmented = model.fitted_.predictors[0]
+    >>> for predictor in (augmented.model, augmented):  # far from the data the function's variance comes back
+    ...     print(predictor.moments(far, variance=True, noise=False)[1].round(1))
+    [0.]
+    [0.5]
+    """
 
     SHAPES: ClassVar[dict[str, str]] = {"X": "nd", "root": "n", "remainder": "n", "precision": "m"}
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("root", "precision", "alpha")
@@ -127,6 +140,17 @@ class AugmentedLatentPredictor(Record):
 
     RQ05 eq. (6)-(7) with the likelihood's curvature B at the mode in place of the noise precision, as T01 eq. (25) has
     it, and the residual t - p in place of the target's. The model itself, its mode and B, stays as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVC
+    >>> X, far = np.linspace(0.0, 6.0, 20)[:, None], np.array([[20.0]])
+    >>> model = RVC(width=2.0, predictive="augmented").fit(X, X[:, 0] > 3.0)
+    >>> augmented = model.fitted_.classifier.latents[0]
+    >>> before, after = (latent.moments(far)[1][0, 0, 0] for latent in (augmented.latent, augmented))
+    >>> bool(before < 0.01), bool(after > 1.0)
+    (True, True)
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"X": "nd", "residual": "nK", "curvature": "nKK"}

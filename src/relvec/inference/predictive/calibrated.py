@@ -24,6 +24,18 @@ class CalibratedPredictor(ScaledPredictor):
 
     On the scale of the target the variance of a new target is F(x) (phi'Sigma phi + noise) + share(x) variance, see
     `relvec.inference.error_bars`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> from relvec.inference.error_bars import ErrorBars, Reach
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> normal = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0])).fitted_.predictors[0]
+    >>> reach = Reach(centres=np.array([[3.0]]), widths=np.array([2.0]), least=1.0, variance=0.5)
+    >>> calibrated = CalibratedPredictor(function=normal, bars=ErrorBars(factor=1.5), reach=reach)
+    >>> calibrated.moments(np.array([[20.0]]), variance=True, noise=True)[1].round(3)  # 1.5 of the noise, and 0.5
+    array([0.515])
     """
 
     function: LinearPredictor  # T01's

@@ -19,7 +19,19 @@ class Predictor(Record, ABC):
     """The distribution of new targets of one output, and of the function beneath their noise.
 
     ``noise`` says which of the two is meant. Quantiles and densities are those of a normal distribution unless a
-    predictor has its own.
+    predictor has its own. `fitted_.predictors` of a regressor has one for each output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> predictor = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0])).fitted_.predictors[0]
+    >>> mean, variance = predictor.moments(X, variance=True, noise=True)
+    >>> predictor.quantiles(X, np.array([0.05, 0.95]), noise=True).shape
+    (20, 2)
+    >>> bool(np.allclose(predictor.log_density(X, mean), -0.5 * np.log(2.0 * np.pi * variance)))
+    True
     """
 
     on_device: ClassVar[bool] = False  # whether `moments` and `covariance` take rows on a device
@@ -83,7 +95,18 @@ class Predictor(Record, ABC):
 
 
 class ClassPredictor(Record, ABC):
-    """The probabilities of K classes."""
+    """The probabilities of K classes; `fitted_.classifier` of a classifier.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVC
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> predictor = RVC(width=2.0).fit(X, X[:, 0] > 3.0).fitted_.classifier
+    >>> p, log_odds = predictor.predict_proba(X), predictor.decision(X)
+    >>> p.shape, bool(np.allclose(np.log(p[:, 1] / p[:, 0]), log_odds))
+    ((20, 2), True)
+    """
 
     on_device: ClassVar[bool] = False  # whether rows may be on a device
 

@@ -22,6 +22,18 @@ class LinearPredictor(Predictor):
 
     The weights belong to columns divided by ``scale`` and a target divided by ``unit``; both are kept apart, so that
     inputs and targets of any magnitude pass without overflow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> predictor = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0])).fitted_.predictors[0]
+    >>> mean, _ = predictor.moments(X, variance=False, noise=False)
+    >>> bool(np.allclose(mean, predictor.columns(X) @ predictor.mean * predictor.unit))
+    True
+    >>> len(predictor.mean) == predictor.basis.n_atoms, predictor.covariance(X, noise=False).shape
+    (True, (20, 20))
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"scale": "m", "mean": "m", "root": "m."}
@@ -95,7 +107,18 @@ class LinearPredictor(Predictor):
 
 @dataclass(frozen=True, eq=False)
 class LatentPredictor(Record):
-    """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts."""
+    """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVC
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> latent = RVC(width=2.0).fit(X, X[:, 0] > 3.0).fitted_.functions[0]
+    >>> mean, covariance = latent.moments(X)
+    >>> mean.shape, covariance.shape
+    ((20, 1), (20, 1, 1))
+    """
 
     SHAPES: ClassVar[dict[str, str]] = {"scale": "m", "outputs": "k", "places": "k", "mean": "k", "root": "k."}
 

@@ -17,7 +17,19 @@ from relvec.runtime.arrays import Array, like, namespace
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RescaledPredictor(Predictor):
-    """T01 eq. (21) with the variances of eq. (22) times a factor; new targets are Student t with a tail."""
+    """T01 eq. (21) with the variances of eq. (22) times a factor; new targets are Student t with a tail.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> normal = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0])).fitted_.predictors[0]
+    >>> wider = RescaledPredictor(function=normal, factor=4.0, tail=0.0)
+    >>> variance, before = (predictor.moments(X, variance=True, noise=True)[1] for predictor in (wider, normal))
+    >>> bool(np.allclose(variance, 4.0 * before))
+    True
+    """
 
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("factor", "tail")
     is_normal: ClassVar[bool] = False

@@ -34,6 +34,16 @@ class LatentClasses(ClassPredictor):
 
     averaged : whether probabilities are averaged over the posterior of the weights, or taken at its mode.
     slope : multiplies the log-odds, or the log probabilities of a softmax, that come of that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVC
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> averaged = RVC(width=2.0).fit(X, X[:, 0] > 3.0).fitted_.classifier
+    >>> at_mode = LatentClasses(averaged.latents, averaged=False)  # surer than the average over the weights
+    >>> bool(np.all(np.abs(at_mode.decision(X)) > np.abs(averaged.decision(X))))
+    True
     """
 
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("slope",)
@@ -100,7 +110,19 @@ _MAX_DEVIATION = 1e150  # the square of more overflows
 
 @dataclass(frozen=True, eq=False)
 class CountPredictor(Predictor):
-    """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature."""
+    """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = RVR(width=2.0, likelihood="poisson").fit(X, np.round(5.0 + 4.0 * np.sin(X[:, 0])))
+    >>> counts = model.fitted_.predictors[0]
+    >>> rate, _ = counts.moments(X, variance=False, noise=False)
+    >>> bool(rate.min() > 0.0), counts.quantiles(X[:1], np.array([0.1, 0.9]), noise=True)
+    (True, array([[2., 7.]]))
+    """
 
     is_normal: ClassVar[bool] = False
     is_count: ClassVar[bool] = True
@@ -185,6 +207,17 @@ class StudentPredictor(Predictor):
 
     A new target is normal given the scale lambda of its noise; averages over lambda are by the trapezoidal rule in
     log lambda, a mixture of about a hundred normal distributions with one mean. Quantiles are found by bisection.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> normal = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0])).fitted_.predictors[0]
+    >>> student = StudentPredictor(normal, degrees=4.0, noise=0.01)
+    >>> far = normal.moments(X, variance=False, noise=False)[0] + 1.0  # ten standard deviations of the noise
+    >>> bool(np.all(student.log_density(X, far) > normal.log_density(X, far) + 10.0))
+    True
     """
 
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("noise",)
