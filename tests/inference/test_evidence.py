@@ -10,8 +10,8 @@ import oracle
 from problems import problem_of
 from relvec.design import DenseDesign
 from relvec.inference import evidence
+from relvec.inference.curvature import factor_curvature
 from relvec.inference.evidence import gaussian
-from relvec.inference.laplace import factor_curvature
 from relvec.inference.likelihoods import Categorical, complement
 from relvec.inference.linalg import SingularError, factor_ridge, inverse_triangular
 from relvec.solvers.gaussian.model import model_of

@@ -7,17 +7,18 @@ import pytest
 
 import oracle
 from places import find_place
+from relvec.inference.curvature import curvature_gram
 from relvec.inference.laplace import (
     Weighting,
     _approach,
     _factor,
     _Here,
     _two_loops,
-    curvature_gram,
     laplace,
     newton,
 )
 from relvec.inference.laplace_posterior import apply_curvature
+from relvec.inference.laplace_shared import SharedColumns
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.solvers.laplace.precisions import correct_curvature
 from relvec.solvers.laplace.problem import rows_for_loops
@@ -303,3 +304,23 @@ def test_products_of_columns_under_the_curvature_of_one_output():
     rng = np.random.default_rng(0)
     X, W = rng.normal(size=(9, 4)), rng.uniform(size=9)
     np.testing.assert_allclose(curvature_gram(X, W, np.ones(9), [slice(0, 4)]), X.T @ np.diag(W) @ X, rtol=1e-12)
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_functions_that_all_outputs_share_have_the_same_posterior(K):
+    rng = np.random.default_rng(K)
+    Phi, weights = rng.normal(size=(30, 3)), rng.uniform(0.5, 2.0, 30)
+    t, alpha = np.eye(K)[rng.integers(0, K, 30)], rng.uniform(0.1, 2.0, 3)
+    columns, each = np.repeat(Phi, K, axis=1), np.repeat(alpha, K)
+    outputs = np.tile(np.arange(K), 3)
+    apart = laplace(columns, t, weights, each, Categorical(K), None, outputs)
+    together = laplace(columns, t, weights, each, Categorical(K), None, outputs, shared=True)
+    for name in ("mean", "covariance", "log_evidence", "f", "r", "W"):
+        np.testing.assert_allclose(getattr(together, name), getattr(apart, name), rtol=1e-9, atol=1e-10)
+    rows, own = SharedColumns(Phi, t, weights, Categorical(K)), [slice(3 * a, 3 * a + 3) for a in range(K)]
+    gram = curvature_gram(np.tile(Phi, K), apart.W, weights, own)
+    np.testing.assert_allclose(rows.gram(apart.W), gram, rtol=1e-12, atol=1e-13)
+    far = SharedColumns(1e9 * Phi, t, weights, Categorical(K))  # normal equations have too few digits
+    U = far.factor(far.at(np.zeros(3 * K)))
+    whole = curvature_gram(1e9 * np.tile(Phi, K), np.full((30, K), 1.0 / K), weights, own)
+    np.testing.assert_allclose(U.T @ U, whole + np.eye(3 * K), rtol=1e-6, atol=1e-6 * whole.max())

@@ -16,15 +16,8 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.design import Block, Samples, tall_qr
 from relvec.estimators.sources.base import output_target
-from relvec.inference.laplace import (
-    Weighting,
-    curvature_gram,
-    curvature_root,
-    factor_curvature,
-    log_evidence,
-    newton,
-    pull_back,
-)
+from relvec.inference.curvature import curvature_gram, curvature_root, factor_curvature
+from relvec.inference.laplace import Weighting, log_evidence, newton, pull_back
 from relvec.inference.laplace_posterior import LaplacePosterior, latent
 from relvec.inference.likelihoods import Likelihood
 from relvec.inference.prior_rows import PriorRows

@@ -6,7 +6,6 @@ badly conditioned columns to this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -14,9 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import lapack
 
+from relvec.inference.curvature import curvature_gram, curvature_root, factor_curvature
 from relvec.inference.laplace_posterior import PosteriorOnRows, latent
-from relvec.inference.likelihoods import Likelihood, complement
-from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_ridge, inverse_triangular
+from relvec.inference.laplace_shared import SharedColumns, may_hold_products
+from relvec.inference.likelihoods import Likelihood
+from relvec.inference.linalg import factor_ridge, inverse_triangular
 
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
 _MOST_APPROACH, _MEMORY = 60, 20
@@ -43,6 +44,7 @@ NEWTON = NewtonSettings()
 def laplace(
     Phi: np.ndarray, t: np.ndarray, weights: np.ndarray, alpha: np.ndarray, likelihood: Likelihood,
     start: np.ndarray | None = None, outputs: np.ndarray | None = None, guess: np.ndarray | None = None,
+    shared: bool = False,
 ) -> PosteriorOnRows:  # fmt: skip
     """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
 
@@ -59,6 +61,7 @@ def laplace(
     outputs : (k,) output of each weight, for K > 1.
     guess : (k, j) with a covariance guess guess' like the one at the mode. Where there are many weights of several
         outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only.
+    shared : whether the K weights of a column follow each other and have one precision, for K > 1.
 
     Examples
     --------
@@ -71,7 +74,9 @@ def laplace(
     """
     outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
     weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
-    rows = _Here(weighting.scale_columns(Phi), t, weights, likelihood, weighting.own)
+    rows: Any = _Here(weighting.scale_columns(Phi), t, weights, likelihood, weighting.own)
+    if shared and may_hold_products(len(Phi), Phi.shape[1] // likelihood.n_outputs):
+        rows = SharedColumns(rows.X[:, weighting.own[0]], t, weights, likelihood)
     point = weighting.begin(rows, start)
     if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY:
         point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
@@ -203,7 +208,7 @@ def half_log_det(U: np.ndarray) -> float:
     return float(np.log(np.diagonal(U)).sum())
 
 
-def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
+def _approach(rows: ModeRows, point: Any, root: np.ndarray) -> Any:
     """Return a point nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
 
     A step costs two products with X; the Hessian that Newton's method wants costs as many as there are weights.
@@ -258,48 +263,3 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
     if W.ndim == 1:
         return factor_ridge(curvature_root(X, W, weights, own))
     return factor_curvature(curvature_gram(X, W, weights, own), lambda: curvature_root(X, W, weights, own))
-
-
-def factor_curvature(gram: np.ndarray, root: Callable[[], np.ndarray]) -> np.ndarray:
-    """Upper triangular U with U'U = I + X'B X, from that product (k, k), which is overwritten.
-
-    Where the product is so large that rounding hides the identity, the rows (r, k) of ``root()`` are factored instead.
-    """
-    if gram.diagonal().max(initial=0.0) <= NORMAL_EQUATIONS_LIMIT:
-        return factor_ridge(np.zeros((0, len(gram))), gram)
-    return factor_ridge(root(), gram)
-
-
-def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
-    """X'B X (k, k)."""
-    if W.ndim == 1:
-        Z = np.sqrt(W)[:, None] * X
-        return Z.T @ Z
-    # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
-    Z, P, Q = np.empty_like(X), np.asfortranarray(W), complement(W)
-    root = np.sqrt(weights)
-    for a, i in enumerate(own):
-        np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
-    G = Z.T @ Z
-    np.negative(G, out=G)
-    for a, i in enumerate(own):
-        if i.stop > i.start:
-            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * Q[:, a])[:, None], out=Z[:, i])
-            G[i, i] = Y.T @ Y
-    return G
-
-
-def curvature_root(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
-    """Rows F, (n, k) for one output and (n K, k) for K, with F'F = X'B X."""
-    if W.ndim == 1:
-        return np.sqrt(W)[:, None] * X
-    # T01 eq. (28): B = diag(p) - pp' = S'S with S_ac = p_a^1/2 (delta_ac - p_c), as the p of a row sum to one
-    outputs = _outputs(own)
-    Q, P, root = complement(W)[:, outputs], W[:, outputs], np.sqrt(weights[:, None] * W)
-    same = [(outputs == a).astype(float) for a in range(len(own))]
-    return np.concatenate([(same[a] * Q - (1.0 - same[a]) * P) * X * root[:, a : a + 1] for a in range(len(own))])
-
-
-def _outputs(own: list[slice]) -> np.ndarray:
-    """Return the output of each weight (k,)."""
-    return np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])

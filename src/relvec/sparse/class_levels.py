@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -41,12 +42,17 @@ class Latents:
 
     def log_probabilities(self, slope: float = 1.0) -> np.ndarray:
         """Return the logarithms (n, K) of the class probabilities, whose log-odds are multiplied by a slope."""
+        return log_softmax(slope * self._logits, axis=1)
+
+    @cached_property
+    def _logits(self) -> np.ndarray:
+        """Logarithms (n, K) of the class probabilities, up to a number for each row."""
         if self.mean.shape[1] == 1:
-            odds = slope * logistic_log_odds(self.mean[:, 0], self.covariance[:, 0, 0])
-            return np.column_stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)])
+            odds = logistic_log_odds(self.mean[:, 0], self.covariance[:, 0, 0])
+            return np.column_stack([np.zeros(len(odds)), odds])
         with np.errstate(divide="ignore"):
             logs = np.log(softmax_normal(self.mean, self.covariance))
-        return log_softmax(slope * np.maximum(logs, np.log(np.finfo(float).tiny)), axis=1)
+        return np.maximum(logs, np.log(np.finfo(float).tiny))
 
 
 def mix_latents(parts: list[Latents], shares: np.ndarray) -> Latents:

@@ -165,7 +165,7 @@ class LaplaceProblem:
             if mode is not None:
                 return mode
         each = np.repeat(alpha, self.per_unit)
-        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
+        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess, self.share)
 
     def mode_ns(self, n_weights: int) -> float:
         """Return the work of the mode of so many weights."""
