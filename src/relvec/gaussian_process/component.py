@@ -40,6 +40,17 @@ class Component(Record):
 
     `varying` is h as a function of the standardised inputs and the mean (d + 1,), None where it is zero; exp(h) is one
     on average over the training rows.
+
+    Examples
+    --------
+    >>> from relvec.gaussian_process import default_candidates
+    >>> structure, Z, y, noise = default_candidates(1)[0], np.array([[0.0], [1.0]]), np.array([1.0, -1.0]), 0.01
+    >>> theta = np.zeros(structure.n_theta)
+    >>> C = structure(theta, Z) + noise * np.eye(2)
+    >>> component = Component(structure, theta, Z, np.linalg.solve(C, y), np.linalg.inv(np.linalg.cholesky(C)), noise)
+    >>> mean, variance = component.predict(Z, noise=False)
+    >>> mean.round(1), variance.round(1)
+    (array([ 1., -1.]), array([0., 0.]))
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"theta": "p", "Z": "md", "weights": "m", "R": "rm"}

@@ -156,6 +156,11 @@ def default_candidates(n_inputs: int, groups: tuple[int, ...] = ()) -> tuple[Str
 
     The levels of a category, inputs with equal numbers in `groups`, share a width; single parts are tried with a width
     for each level too, which pays where levels differ: one stands out, or some are rare.
+
+    >>> [structure.name for structure in default_candidates(1)]
+    ['gaussian', 'matern32', 'gaussian + linear', 'matern32 + linear', 'gaussian + matern32 + linear']
+    >>> default_candidates(4)[5].name
+    'gaussian[4]'
     """
     gauss, rough = Part(Shape.GAUSSIAN), Part(Shape.MATERN32)
     gauss_each, rough_each = (replace(part, per_input=True, groups=groups) for part in (gauss, rough))

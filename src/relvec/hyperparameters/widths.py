@@ -116,6 +116,12 @@ class Trial:
     log_evidence : nats, of all functions with tied precisions and of scaled targets: only differences mean something.
     size : number of well-determined weights.
     log_precisions : (K, G + 1) of the G parts of the dictionary, each with one, and of the noise, for each target.
+
+    Examples
+    --------
+    >>> trial = Trial(np.log([0.5]), np.log([1.2]), log_evidence=-31.4, size=6, log_precisions=np.zeros((1, 2)))
+    >>> np.exp(trial.theta).round(1)  # the width where the climb from 0.5 ended
+    array([1.2])
     """
 
     start: np.ndarray
@@ -127,7 +133,14 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """How the widths of a fitted model were learned: where every start ended (`Trial`), in the order tried."""
+    """How the widths of a fitted model were learned: where every start ended (`Trial`), in the order tried.
+
+    Examples
+    --------
+    >>> ends = [Trial(np.zeros(1), np.zeros(1), value, 6, np.zeros((1, 2))) for value in (-31.4, -31.5, -60.2, -48.0)]
+    >>> Tuning(tuple(ends)).agreement
+    0.5
+    """
 
     trials: tuple[Trial, ...]
 
@@ -164,6 +177,17 @@ def tune_widths(
     seed : for the draws where rows or atoms are too many.
     verbose : whether to log each start.
     earlier : (p,) theta of an earlier fit, to start from there alone.
+
+    Examples
+    --------
+    A fit with a width to learn calls it; `width_` and `tuning_` are what it found.
+
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = RVR(width="learn", noise_variance=0.01).fit(X, np.sin(X[:, 0]) + 0.05 * np.cos(40.0 * X[:, 0]))
+    >>> best = max(model.tuning_.trials, key=lambda trial: trial.log_evidence)
+    >>> bool(np.isclose(model.width_, np.exp(best.theta[0])))
+    True
     """
     rng = np.random.default_rng(seed)
     setting = replace(setting, targets=[one for target in setting.targets for one in target.split_outputs()])

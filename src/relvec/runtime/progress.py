@@ -49,6 +49,11 @@ class Progress:
     density : mean log density of rows held out under the model so far, in units of the standardised target; nan where
         there is none.
     overall : estimated share of all stages, outputs and folds that is done, from 0 to 1; nan where unknown.
+
+    Examples
+    --------
+    >>> print(Progress("search", step=12, size=8, evidence=41.5, elapsed=4.2, fraction=0.5, remaining=4.0))
+    searching: step 12, 8 functions, evidence 41.5, 4 s elapsed, about 4 s left
     """
 
     stage: str

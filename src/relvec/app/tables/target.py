@@ -53,6 +53,15 @@ def prepare_target(
     task : "regression", "classification" or "count"
     column : what the target is
     notes : what was done, in words
+
+    Examples
+    --------
+    >>> from relvec.app.tables.table import as_table
+    >>> table, task, column, notes = prepare_target(as_table({"y": ["yes", "no", "", "yes", "no"]}), "y", "auto")
+    >>> len(table), task, column.levels
+    (4, 'classification', ('no', 'yes'))
+    >>> notes[0]
+    "1 row left out: 'y' is missing there"
     """
     if task not in TASKS:
         raise TableError(f"task must be one of {', '.join(TASKS)}, got {task!r}")

@@ -25,7 +25,22 @@ _ARRAY_TYPES = re.compile(r"[<>|][bBiufcSUVmM][1-9][0-9]{0,5}(\[[0-9]*[a-zA-Z]+\
 
 
 class ModelFileError(ValueError):
-    """A file that is damaged, or was not written by `relvec.save`."""
+    """A file that is damaged, or was not written by `relvec.save`.
+
+    Examples
+    --------
+    >>> import os, tempfile, relvec
+    >>> from relvec.export.model_file import ModelFileError
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "table.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("x,y")
+    ...     try:
+    ...         relvec.load(path)
+    ...     except ModelFileError as error:
+    ...         print(error)
+    '...table.csv' was not written by relvec.save: it is not a model file
+    """
 
 
 def join_file(versions: dict[str, str], tree: object, arrays: list[np.ndarray]) -> bytes:

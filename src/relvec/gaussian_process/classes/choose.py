@@ -62,6 +62,16 @@ class Selection:
     scheme : in words, how rows were held out.
     calibration_curve : (bins, 3) mean probability, share, weight of the held-out predictions.
     evaluations : of the evidence, that all fits took together.
+
+    Examples
+    --------
+    >>> from relvec import GPClassifier
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> selection = GPClassifier().fit(X, X[:, 0] > 3.0).selection_
+    >>> sorted(entry.name for entry in selection.entries)
+    ['gaussian', 'linear']
+    >>> print(selection)
+    chosen: ...
     """
 
     entries: tuple[Entry, ...]

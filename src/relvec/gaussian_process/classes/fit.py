@@ -52,6 +52,16 @@ class ClassModel(Brief, ClassPredictor):
     selection : what was compared, and by how much it won.
     status : how the fit ended: "converged", "max_vectors", "memory_limit", "time_limit" or "interrupted".
     messages : what was cut short.
+
+    Examples
+    --------
+    >>> from relvec import GPClassifier
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> process = GPClassifier(kernel="gaussian").fit(X, X[:, 0] > 3.0).process_
+    >>> process.predict_proba(X).shape, process.base_rates.tolist()
+    ((20, 2), [0.5, 0.5])
+    >>> process.returns_to_base_rates
+    True
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"base_rates": "K"}
