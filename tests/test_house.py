@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import inspect
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ ORDER = ["_version", "runtime", "kernels", "basis", "inference", "design", "solv
          "gaussian_process", "sparse", "estimators", "export", "plot", "relvec", "app",
          "app.tables", "app.report", "app.cli", "__main__"]  # fmt: skip
 SKLEARN_FROM = "estimators"
+# What kernels and basis pass on to other modules of the package: on their pages, of no use to a reader of these.
+HELPERS = {"kernels.as_rows", "kernels.check_values", "kernels.split_theta",
+           "basis.content_ranks", "basis.even_draw", "basis.kernels_of"}  # fmt: skip
 # Folders whose other modules are their own business: from outside, only these are imported.
 FRONTS = {"design": {"relvec.design", "relvec.design.base"}}
 REQUIRED = {"numpy", "scipy", "threadpoolctl"}
@@ -103,6 +107,24 @@ def test_everything_public_is_documented():
             members = inspect.getmembers(value, lambda m: inspect.isfunction(m) or isinstance(m, property))
             found |= {f"{name}.{own}": member for own, member in members if not own.startswith("_")}
     assert [name for name, value in found.items() if not inspect.getdoc(value)] == []
+
+
+def public_names():
+    """Return what the page of the API lists by name: of a module, what is in its ``__all__``."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    names = re.findall(r"^   ([\w.]+)$", page, re.MULTILINE)
+    found = {name: pkgutil.resolve_name(f"relvec.{name}") for name in names}
+    for module in [name for name, value in found.items() if inspect.ismodule(value)]:
+        values = vars(found[module])
+        found |= {f"{module}.{own}": values[own] for own in values["__all__"]}
+    return found
+
+
+def test_every_public_name_has_an_example():
+    documented = {name: v for name, v in public_names().items() if inspect.isclass(v) or inspect.isfunction(v)}
+    without = {name for name, value in documented.items() if ">>>" not in (value.__doc__ or "")}
+    assert len(documented) > 100
+    assert without == HELPERS
 
 
 def test_there_is_no_more_to_read_than_promised():

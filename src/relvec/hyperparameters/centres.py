@@ -354,7 +354,17 @@ def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Plac
 
 @dataclass(frozen=True)
 class Move:
-    """One step of `move`: its action, the evidence of the weights after it, and the number of kernels."""
+    """One step of `move`: its action, the evidence of the weights after it, and the number of kernels.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = RVR(width=2.0, noise_variance=0.01, centres="grvm").fit(X, np.sin(X[:, 0]))
+    >>> moves = model.placement_.moves
+    >>> moves[0].action, bool(moves[-1].value >= moves[0].value)
+    ('start', True)
+    """
 
     action: str
     value: float

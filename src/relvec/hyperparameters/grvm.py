@@ -100,6 +100,14 @@ class Placement:
     deviation : (p, d) posterior standard deviation of each coordinate of each centre; that of the box at most.
     open : number of directions, of p d, that the data leave open.
     moves : the way to the centres (`relvec.hyperparameters.centres.Move`).
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = RVR(width=2.0, noise_variance=0.01, centres="grvm").fit(X, np.sin(X[:, 0]))
+    >>> model.placement_.deviation.shape == model.centres_.shape, model.placement_.open
+    (True, 0)
     """
 
     log_evidence: float

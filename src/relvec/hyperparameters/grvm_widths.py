@@ -29,7 +29,14 @@ MIN_CLIMB_GAIN_NATS = 0.1  # a climb must gain so much to be followed by another
 
 @dataclass(frozen=True, eq=False)
 class WidthTrial:
-    """The evidence at one width: theta (p,), log E, the evidence of the weights in it, and the number of kernels."""
+    """The evidence at one width: theta (p,), log E, the evidence of the weights in it, and the number of kernels.
+
+    Examples
+    --------
+    >>> trial = WidthTrial(theta=np.log([2.0]), log_evidence=4.1, weights=9.7, size=5)
+    >>> np.exp(trial.theta), round(trial.log_evidence - trial.weights, 1)  # the width, and what its centres cost
+    (array([2.]), -5.6)
+    """
 
     theta: np.ndarray
     log_evidence: float
@@ -39,7 +46,15 @@ class WidthTrial:
 
 @dataclass(frozen=True, eq=False)
 class WidthSearch:
-    """How a width was chosen by the evidence over weights and centres: every width tried, widest first."""
+    """How a width was chosen by the evidence over weights and centres: every width tried, widest first.
+
+    Examples
+    --------
+    >>> trials = [WidthTrial(np.log([width]), value, 0.0, 5) for width, value in ((4.0, -1.9), (2.0, 4.1), (1.0, 2.6))]
+    >>> best = max(WidthSearch(tuple(trials)).trials, key=lambda trial: trial.log_evidence)
+    >>> np.exp(best.theta)
+    array([2.])
+    """
 
     trials: tuple[WidthTrial, ...]
 

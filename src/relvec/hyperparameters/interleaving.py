@@ -66,7 +66,18 @@ class Interleaved:
 
 @dataclass(frozen=True, eq=False)
 class Interleaving:
-    """The way of an interleaving: the evidence of the scaled targets (rounds,) and the number of atoms (rounds,)."""
+    """The way of an interleaving: the evidence of the scaled targets (rounds,) and the number of atoms (rounds,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = RVR(width="interleaved", solver="mackay").fit(X, np.sin(X[:, 0]) + 0.05 * np.cos(40.0 * X[:, 0]))
+    >>> way = model.tuning_
+    >>> len(way.size) == len(way.log_evidence), bool(way.size[-1] < way.size[0])
+    (True, True)
+    """
 
     log_evidence: np.ndarray
     size: np.ndarray

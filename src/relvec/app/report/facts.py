@@ -17,6 +17,8 @@ from relvec.app.tables.evaluation import COVERAGE, Evaluation, Score
 from relvec.app.tables.importance import Importance, column_importance, error_of, measure_of, negative_error
 from relvec.app.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
 
+__all__ = ["CURES", "Facts", "LearningCurve", "gather_facts", "learning_curve", "plain_warnings"]
+
 # Advice by the name of a fit's status (relvec.solvers.Status).
 CURES = {
     "noise_floor": "The fit found almost no noise: the targets have none, or rows repeat. The share of rows within the "
@@ -90,6 +92,12 @@ class LearningCurve:
     rows : (k,) rows that were fitted.
     error : (k,) RMSE, or log loss, at the rows of one fold.
     measure : "RMSE" or "log loss".
+
+    Examples
+    --------
+    >>> curve = LearningCurve(np.array([25, 50, 100]), np.array([0.4, 0.2, 0.1]), "RMSE")
+    >>> bool(curve.error[-1] < 0.75 * curve.error[-2])  # twice the rows: more of them would help
+    True
     """
 
     rows: np.ndarray
@@ -155,6 +163,17 @@ class Facts:
     notes : what was done with the table.
     model : names and values of what was fitted.
     options : of the estimator.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> from relvec.app.tables.evaluation import evaluate_table
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> table = {"x": np.linspace(0.0, 6.0, 20), "y": np.sin(np.linspace(0.0, 6.0, 20))}
+    >>> pipeline = fit_table(table, "y", model=RVR(width=1.0, noise_variance=0.01)).pipeline
+    >>> facts = gather_facts(pipeline, evaluate_table(pipeline, table), title="Waves")
+    >>> facts.heading, [name for name, *_ in facts.columns]
+    ('Waves', ['x'])
     """
 
     heading: str

@@ -12,6 +12,8 @@ from relvec.estimators.base import BaseModel
 from relvec.estimators.records import Fitted
 from relvec.plot.search import find_relevance
 
+__all__ = ["format_width", "learned_relevance", "learned_widths", "summary", "vectors_of"]
+
 MAX_LISTED_COLUMNS = 8
 MOST_STANDARD_DEVIATIONS = 1000.0  # a width beyond is not told: the function is straight along the column
 SAME_WIDTHS = 0.1  # widths that differ by less are one: units that were found from a draw of the rows differ a little

@@ -16,6 +16,10 @@ from relvec.app.tables.baselines import BASELINES, make_baseline
 from relvec.app.tables.table import TableError
 from relvec.app.tables.text import plural
 
+__all__ = [
+    "FAMILIES", "ComparedFamily", "compare_families", "default_family", "family_of", "folds_compared", "make_model",
+]  # fmt: skip
+
 FAMILIES = {"rvm": "relevance vector machine", "gp": "Gaussian process", "linear": "sparse linear model"}
 UNITS = {"rvm": "function", "gp": "vector", "linear": "column"}  # what each keeps
 FOLDS, MIN_ROWS_TO_COMPARE = 3, 20  # of the comparison, and the fewest rows that say anything
@@ -56,7 +60,11 @@ def family_of(model: Any) -> str:
 
 
 def default_family(task: str) -> str:
-    """Return the family that fits a task where nothing is compared."""
+    """Return the family that fits a task where nothing is compared.
+
+    >>> default_family("regression"), default_family("count")
+    ('gp', 'rvm')
+    """
     return "rvm" if task == "count" else "gp"
 
 
@@ -74,6 +82,11 @@ class ComparedFamily:
     error : that standard error.
     seconds : of all fits.
     chosen : whether it is the smallest whose density is within a standard error of the best.
+
+    Examples
+    --------
+    >>> ComparedFamily("rvm", 7.0, density=-0.31, rmse=0.32, short=0.05, error=0.02, seconds=0.4).cells()
+    ('relevance vector machine', '7 functions', '-0.310', '-0.050 ± 0.020', '0.32', '0.4', '')
     """
 
     family: str
@@ -86,7 +99,7 @@ class ComparedFamily:
     chosen: bool = False
 
     def cells(self) -> tuple[str, ...]:
-        """Return the comparison as a row of a table below `COMPARED_HEADER`."""
+        """Return the comparison as a row of a table below `compared_header`."""
         behind = "best" if self.short == 0.0 else f"{-self.short:+.3f} ± {self.error:.3f}"
         size = plural(round(self.size), UNITS[self.family]) if self.family in UNITS else ""
         chosen = "chosen" if self.chosen else ""
