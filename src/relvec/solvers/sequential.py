@@ -51,8 +51,9 @@ class Sequential:
     restarts : int
         How many kinds of restart to try; one that gains a nat is repeated. In a regression each function that a restart
         adds has to gain half a nat besides: by less it would explain noise. If this is at most three, a regression ends
-        after one that gains less than a tenth of a nat, and a model of more than 600 atoms is not restarted. Restarts after the third remove atoms at random. Classes and counts are restarted from what MacKay's
-        updates of the whole dictionary leave, by single additions, and from samples that count four times.
+        after one that gains less than a tenth of a nat, and a model of more than 600 atoms is not restarted. Restarts
+        after the third remove atoms at random. Classes and counts are restarted from what MacKay's updates of the whole
+        dictionary leave, by single additions, and from samples that count four times.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange. ``solver="tf03"`` is this with ``select="gain"``.
