@@ -149,6 +149,7 @@ def test_without_tqdm_nothing_is_drawn(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 0.0)
+    monkeypatch.setattr(progress, "_find_tqdm", progress._find_tqdm.__wrapped__)  # it looks once
     RVR(width=3.0).fit(X, Y)
     assert not sys.stderr.getvalue()
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import combinations_with_replacement
 from typing import Any, TypeVar
 
@@ -100,7 +100,7 @@ class Basis(ABC, Record):
             index = np.flatnonzero(index)
         if index.size == 0:
             return EmptyBasis(self.n_features)
-        if index.ndim != 1 or index.dtype.kind not in "iu" or len(np.unique(index)) < index.size:
+        if index.ndim != 1 or index.dtype.kind not in "iu" or len(set(index.tolist())) < index.size:
             raise ValueError(f"atoms must be different indices, or a mask of length {M}; got {atoms!r}")
         if index.min() < 0 or index.max() >= M:
             raise ValueError(f"atoms must lie between 0 and {M - 1}; got {atoms!r}")
@@ -130,7 +130,8 @@ class Basis(ABC, Record):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(_equal(value, vars(other)[name]) for name, value in vars(self).items())
+        cached = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
+        return all(_equal(value, vars(other)[name]) for name, value in vars(self).items() if name not in cached)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
@@ -54,11 +56,11 @@ class Concat(Basis):
         parts = tuple(part.bind(X, sample_weight, rng) for part in self.parts)
         return replace(self, parts=parts, n_features=X.shape[1])
 
-    @property
+    @cached_property
     def n_atoms(self) -> int:
         return sum(part.n_atoms for part in self.parts)
 
-    @property
+    @cached_property
     def rows(self) -> np.ndarray:
         return self._arrange([np.empty(0, dtype=int), *(part.rows for part in self.parts)])
 
@@ -95,7 +97,8 @@ class Concat(Basis):
     def part_columns(self) -> list[np.ndarray]:
         """For each part, the columns of its atoms among the M."""
         columns = np.arange(self.n_atoms) if self.order is None else np.argsort(self.order)
-        return np.split(columns, np.cumsum([part.n_atoms for part in self.parts])[:-1])
+        ends = accumulate(part.n_atoms for part in self.parts)
+        return [columns[end - part.n_atoms : end] for part, end in zip(self.parts, ends, strict=True)]
 
     def _arrange(self, pieces: list[np.ndarray]) -> np.ndarray:
         stacked = np.concatenate(pieces)

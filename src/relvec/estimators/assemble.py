@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, input_columns, is_inputs, leaves
@@ -199,11 +198,12 @@ def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:
     width: Any = getattr(kernels[0], "width", None)
     found = {"kernel": kernels[0], "width": np.array(width) if isinstance(width, tuple) else width}
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        scales = np.sum([kernel.inverse_square_widths(len(variances)) for kernel in kernels], axis=0)
+        scales = sum(kernel.inverse_square_widths(len(variances)) for kernel in kernels)
         relevance = np.log(scales) + np.log(variances)  # the products themselves may overflow
     # squares of inputs below 1e-154 have no double, and then nothing is known of the relevance
     known = np.any(relevance > -np.inf) and np.all(relevance < np.inf)
-    return found | ({"feature_relevance": softmax(relevance)} if known else {})
+    share = np.exp(relevance - relevance.max()) if known else relevance
+    return found | ({"feature_relevance": share / share.sum()} if known else {})
 
 
 def is_linear(basis: Basis) -> bool:

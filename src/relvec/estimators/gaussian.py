@@ -42,6 +42,7 @@ MAX_ROUNDING_NATS = 1.0  # that rounding may move the evidence of a fit with a c
 ROUNDINGS_OF_EVIDENCE = 16.0  # units in the last place by which the evidence, a sum over the rows, may be off
 MAX_TARGET_RMS = 1e153  # the noise variance of more has no double
 MAX_COMPRESSION_NATS = 0.01  # by which the compression of the rows may be off in an evidence
+_NO_DESIGN = DenseDesign(np.zeros((1, 0)))
 POLISH_STEPS = 50  # Newton steps on precisions and noise of the exact refit
 
 
@@ -116,7 +117,7 @@ def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_sa
     check_size(unit)
     constant = variance == 0.0
     return Problem(
-        design=DenseDesign(np.zeros((1, 0))),
+        design=_NO_DESIGN,
         target=np.zeros(1),
         target_norm2_outside=0.0,
         n_samples=n_samples,

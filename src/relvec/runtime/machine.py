@@ -68,12 +68,9 @@ def memory_bytes(limit: object) -> float:
     >>> memory_bytes("4GB"), memory_bytes(50e6), memory_bytes("1.5 GiB")
     (4000000000.0, 50000000.0, 1610612736.0)
     """
-    said = limit if isinstance(limit, str) else ""
-    found, value = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", said, re.IGNORECASE), np.nan
-    if found is not None:
-        power = " kmgt".index(found[2].lower() or " ")
-        with suppress(ValueError):
-            value = float(found[1]) * (1024.0 if found[3] else 1000.0) ** power
+    value = np.nan
+    if isinstance(limit, str):
+        value = _bytes_of_text(limit)
     elif isinstance(limit, numbers.Real):
         value = float(limit)
     if not MIN_MEMORY_BYTES <= value < np.inf:
@@ -82,6 +79,16 @@ def memory_bytes(limit: object) -> float:
             f"got {limit!r}"
         )
     return value
+
+
+@cache
+def _bytes_of_text(limit: str) -> float:
+    """Return the bytes of a number with a unit; nan where it is none."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", limit, re.IGNORECASE)
+    if found is not None:
+        with suppress(ValueError):
+            return float(found[1]) * (1024.0 if found[3] else 1000.0) ** " kmgt".index(found[2].lower() or " ")
+    return np.nan
 
 
 def memory_left(limit: object, n_rows: int, numbers_per_row: float, bytes_per_row: float = 0.0) -> float:
@@ -136,7 +143,8 @@ def one_thread() -> Iterator[None]:
     global _inside, _earlier
     with _lock:
         if _inside == 0:
-            _earlier = [(library, library.num_threads) for library in _libraries()]
+            threads = [(library, library.num_threads) for library in _libraries()]
+            _earlier = [(library, number) for library, number in threads if number != 1]
             _set_threads(one=True)
         _inside += 1
     try:

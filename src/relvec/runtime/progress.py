@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 __all__ = ["Progress", "watch"]
 
@@ -258,15 +260,22 @@ def send_log_to_terminal() -> None:
         logger.setLevel(logging.INFO)
 
 
+@cache
+def _find_tqdm() -> Any:
+    """Return the bar of tqdm, None where it is not installed: to look again takes a tenth of a short fit."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm
+
+
 @contextmanager
 def _draw_bar() -> Iterator[None]:
     """Draw a bar over all stages of a long fit on a terminal or in a notebook, where tqdm is installed."""
     main = multiprocessing.current_process().name == "MainProcess"
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        main = False
-    if not main or threading.current_thread() is not threading.main_thread():
+    tqdm = _find_tqdm()
+    if tqdm is None or not main or threading.current_thread() is not threading.main_thread():
         yield
         return
     with tqdm(total=1.0, delay=_SECONDS_BEFORE_SHOWN, disable=None, leave=False, bar_format="|{bar:16}| {desc}") as bar:
