@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from relvec import SparseBayesianRegressor, load, save
+from relvec import RVC, SparseBayesianClassifier, SparseBayesianRegressor, load, save
+from relvec.solvers import Sequential
 
 
 def density_of_constant(y, fresh):
@@ -74,3 +75,31 @@ def test_what_was_asked_for_is_not_replaced():
     X, y = subjects(rng, 60)
     for given in ({"noise_variance": 0.01}, {"column_groups": [0, 0, 1, 1, 2, 2]}, {"fit_intercept": False}):
         assert SparseBayesianRegressor(**given).fit(X, y).status_ == "converged"
+
+
+@pytest.mark.parametrize("make", [RVC, SparseBayesianClassifier])
+def test_labels_of_chance_have_the_shares_of_their_classes(make):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(15, 3)), np.arange(15) % 5 == 0
+    model = make().fit(X, y)
+    assert model.status_ == "baseline"
+    np.testing.assert_allclose(model.predict_proba(rng.normal(size=(50, 3)))[:, 1], 0.2, atol=0.06)
+
+
+def test_classes_of_subjects_measured_again_prove_no_line():
+    rng = np.random.default_rng(2)
+    (X, y), (Z, t) = subjects(rng, 120), subjects(rng, 2000)
+    model = SparseBayesianClassifier().fit(X, y > 0.0)
+    plain = SparseBayesianClassifier(solver=Sequential(restarts=0, price=1.0)).fit(X, y > 0.0)
+    losses = [-np.log(m.predict_proba(Z)[np.arange(2000), (t > 0.0).astype(int)]).mean() for m in (model, plain)]
+    assert losses[0] < np.log(2.0) + 0.1 < losses[1]
+
+
+def test_many_small_slopes_of_classes_are_a_ridge():
+    rng = np.random.default_rng(0)
+    X = 3.0 + rng.normal(size=(60, 20))
+    y = rng.random(60) < 1.0 / (1.0 + np.exp(-(X - 3.0) @ rng.normal(size=20) * 0.6))
+    model = SparseBayesianClassifier().fit(X, y)
+    assert model.status_ == "baseline" and model.selected_.all() and model.score(X, y) > 0.75
+    found = SparseBayesianClassifier().fit(sparse.csr_array(X), y)
+    np.testing.assert_allclose(found.predict_proba(X), model.predict_proba(X), atol=1e-6)

@@ -21,7 +21,9 @@ from relvec.estimators.pipeline import Found, MachineSearch
 from relvec.estimators.refit import refit, replace_posterior
 from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.estimators.sources.base import output_target, scaled_precisions, scaled_rates
+from relvec.gaussian_process.classes.rows import DistinctRows
 from relvec.hyperparameters.targets import LaplaceTarget
+from relvec.inference.error_bars import FOLDS
 from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.predictive import (
     Augmented,
@@ -37,7 +39,11 @@ from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
-from relvec.solvers.loop import Result, Solver
+from relvec.solvers.loop import Result, Solver, Status
+from relvec.sparse.class_levels import make_class_problem, search_at
+from relvec.sparse.class_shares import as_result, count_copies_once, judge_classes
+from relvec.sparse.classes import order_rows
+from relvec.sparse.lines import SEARCHED_NUMBERS
 
 _SEARCH_SHARE = 0.6  # of the time that is left, where weights by all rows follow a search on a draw
 MODEL_BYTES_PER_ROW = 3200  # in the models of a search: eight arrays of fifty columns
@@ -49,6 +55,7 @@ class LaplaceFit:
 
     result: Result
     problem: LaplaceProblem
+    slope: float = 1.0  # of the log-odds of classes, as rows that took no part ask for
 
     @property
     def n_functions(self) -> int:
@@ -201,7 +208,11 @@ class LaplaceSearch(MachineSearch):
         if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(part):
             design = centre_columns(design, part.n_atoms - 1, self.problems[0].weights)
         with one_thread():
+            begin = self.options.clock.left()
             fits = [self._fit_output(*each, part) for each in enumerate(self.problems_on(part, design, starts))]
+            if self.options.floored and not self.of_counts:
+                seconds = (begin - self.options.clock.left()) / len(fits) if begin < np.inf else 0.0
+                fits = [self._hold_against_shares(*each, seconds) for each in enumerate(fits)]
         samples = self.given.all_samples
         return Found(fits if samples is None else self._refit(fits, part, samples), part)
 
@@ -227,6 +238,34 @@ class LaplaceSearch(MachineSearch):
         with one_thread(), share, stage("search", shift=problem.shift):
             result = solve_laplace(self.options.solver, problem, self.options.max_iter, int(self.options.logs_steps))
         return LaplaceFit(result, problem)
+
+    def _hold_against_shares(self, output: int, fit: LaplaceFit, seconds: float) -> LaplaceFit:
+        """Return the fit of an output, or that of the shares of its classes where these predict rows left out better.
+
+        ``seconds`` were those of its search.
+        """
+        found, problem = self.source.dense(SEARCHED_NUMBERS), fit.problem
+        late = self.options.clock.left() < (FOLDS + 1) * seconds
+        if found is None or found[0].size > SEARCHED_NUMBERS or late or fit.result.status is not Status.CONVERGED:
+            return fit
+        target, weights = self.source.columns(output, problem.K)
+        target = target if problem.K > 1 else np.column_stack([1.0 - target, target])
+        rows = order_rows(DistinctRows(found[0], target * weights[:, None], found[3]))[0]
+        centre = np.append(rows.weight @ rows.X / rows.weight.sum(), 0.0)
+        Phi = np.column_stack([rows.X, np.ones(len(rows))]) - centre
+
+        def problem_of(few: DistinctRows, kept: np.ndarray) -> LaplaceProblem:
+            fold = make_class_problem(Phi[kept], few, clock=self.options.clock)
+            return replace(fold, price=problem.price, share=problem.share, most_functions=problem.most_functions)
+
+        verdict = judge_classes(rows, problem_of, Phi, lambda fold: search_at(fold, problem.price))
+        slope = verdict.slope if len(self.problems) == 1 and self.averaged else 1.0
+        if verdict.baseline is None:
+            return replace(fit, slope=slope)
+        whole = problem_of(count_copies_once(rows), np.arange(len(rows)))
+        result = as_result(verdict.baseline(whole))
+        whole.design.offset = centre
+        return LaplaceFit(result, whole, slope)
 
     def _refit(self, fits: list[LaplaceFit], part: Basis, samples: Samples) -> list[LaplaceFit]:
         """Return the fits to a draw with precisions, weights and evidence of all rows."""
@@ -257,7 +296,7 @@ class LaplaceSearch(MachineSearch):
                 augment_latent(spec, model, kernel, X, problem.target, problem.weights, self.likelihood)
                 for model, problem in zip(found, given, strict=True)
             ]
-        return {"predictors": [], "classifier": LatentClasses(tuple(found), self.averaged)}
+        return {"predictors": [], "classifier": LatentClasses(tuple(found), self.averaged, fits[0].slope)}
 
 
 def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

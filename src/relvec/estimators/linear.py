@@ -86,7 +86,8 @@ class SparseBayesianClassifier(MachineClassifier):
 
     Columns are centred and scaled inside, also those of a scipy.sparse matrix, which stays sparse. A column has to gain
     more evidence than the logarithm of the number of columns, which the best of many useless ones seldom does, unless
-    ``solver=Sequential(price=...)`` says otherwise.
+    ``solver=Sequential(price=...)`` says otherwise. Where the shares of the classes or a ridge predict rows that were
+    left out better, they are the model, and `status_` is "baseline".
 
     Parameters
     ----------

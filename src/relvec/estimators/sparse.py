@@ -214,7 +214,8 @@ def fit_sparse_class_model(options: MachineOptions, source: MemorySource, averag
     if fit.cut or fit.stopped:
         status = _end_early(fit)
     else:
-        status = Status.HELD_OUT if fit.settings[0].levels else fit.members[0].found.status
+        end = fit.members[0].found.status
+        status = Status.HELD_OUT if fit.settings[0].levels and end is not Status.BASELINE else end
     warn_unless_success(status, detail=_what_was_cut(fit))
     return _assemble_classes(source, fit, status, averaged)
 

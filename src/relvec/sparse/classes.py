@@ -39,6 +39,7 @@ from relvec.sparse.class_levels import (
     search_at,
     units_of,
 )
+from relvec.sparse.class_shares import as_result, fit_shares, shares_lead
 from relvec.sparse.dictionary import LEARNED_ROWS, SCALES, LearnedWidths, build, columns_alone, in_units
 
 SEARCHED_ROWS = 2000  # that functions are chosen on; all rows then say what their weights are
@@ -65,7 +66,7 @@ class ClassSetting:
     basis : the bound dictionary, a constant last.
     levels : at each price that was tried; none where no rows were held out.
     taken : the place of the level that was taken.
-    share : of its functions in the model, 0 where it is not in it.
+    share : of its functions in the model, 0 where it is not in it. All are 0 where shares of classes are better.
     """
 
     name: str
@@ -155,9 +156,20 @@ def fit_sparse_classes(
     if settings[0].levels and clock.left() > _SLOPE_SECONDS * n_classes * len(few):
         chosen = [member.setting for member in members]
         latents = mix_latents([s.level.latents for s in chosen], np.array([s.share for s in chosen]))
-        slope = calibrate_slope(latents, ClassFolds(few).rows)
+        folds = ClassFolds(few)
+        slope = calibrate_slope(latents, folds.rows)
+        if shares_lead(few, folds, latents.log_probabilities(slope)):
+            members, slope = [_fit_shares(dictionaries[0][1], rows)], 1.0
+            settings = tuple(replace(setting, share=0.0) for setting in settings)
     steps += sum(len(setting.levels) for setting in settings)
     return SparseClasses(tuple(members), settings, learned, slope, steps, tuple(clock.cut), clock.stopped)
+
+
+def _fit_shares(basis: Basis, rows: DistinctRows) -> ClassMember:
+    """Return the model of the shares of the classes, the constant that a dictionary has last."""
+    problem = make_class_problem(np.ones((len(rows), 1)), rows)
+    setting = ClassSetting("shares of the classes", basis.take(np.array([basis.n_atoms - 1])), share=1.0)
+    return ClassMember(setting, problem, as_result(fit_shares(problem)))
 
 
 def _share_time(clock: Clock, share: float, stage: Callable[[Clock], Found]) -> Found:

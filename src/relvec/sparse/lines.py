@@ -23,6 +23,7 @@ from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers.loop import Problem, State
 from relvec.sparse.held_out import MEANINGLESS, group_rows, make_folds, make_problem
 
+FEW_PLACES = 50  # fewer distinct inputs, with more than two targets each: no row left out stands for new ones
 LEAST_ROWS = 3  # of which one can be left out
 SEARCHED_NUMBERS = 500_000  # of X: of more the search is not repeated
 LEAST_NOISE_SHARE = 0.5  # of the noise variances of the folds, in a model that is one of theirs
@@ -76,7 +77,8 @@ def judge(
     """
     rows = merge_rows(X, y, weights, groups)
     far = bool(far_exponent(X).any())  # squares of such inputs have no digits
-    folds = make_folds(group := group_rows(rows)) if len(rows) >= LEAST_ROWS and not far else []
+    copied = len(rows) < FEW_PLACES and rows.total > 2.0 * len(rows)  # new rows will be copies of these
+    folds = [] if far or copied or len(rows) < LEAST_ROWS else make_folds(group := group_rows(rows))
     if not folds:
         return AS_IT_IS
     large = X.size > SEARCHED_NUMBERS or clock.left() < seconds * (len(folds) + 1)
