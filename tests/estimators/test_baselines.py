@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from relvec import RVC, SparseBayesianClassifier, SparseBayesianRegressor, load, save
+from relvec import RVC, GPClassifier, SparseBayesianClassifier, SparseBayesianRegressor, load, save, to_onnx
 from relvec.solvers import Sequential
 
 
@@ -77,7 +77,7 @@ def test_what_was_asked_for_is_not_replaced():
         assert SparseBayesianRegressor(**given).fit(X, y).status_ == "converged"
 
 
-@pytest.mark.parametrize("make", [RVC, SparseBayesianClassifier])
+@pytest.mark.parametrize("make", [GPClassifier, RVC, SparseBayesianClassifier])
 def test_labels_of_chance_have_the_shares_of_their_classes(make):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(15, 3)), np.arange(15) % 5 == 0
@@ -103,3 +103,13 @@ def test_many_small_slopes_of_classes_are_a_ridge():
     assert model.status_ == "baseline" and model.selected_.all() and model.score(X, y) > 0.75
     found = SparseBayesianClassifier().fit(sparse.csr_array(X), y)
     np.testing.assert_allclose(found.predict_proba(X), model.predict_proba(X), atol=1e-6)
+
+
+def test_shares_of_classes_are_exported():
+    runtime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(15, 3)), np.arange(15) % 5 == 0
+    model = GPClassifier().fit(X, y)
+    session = runtime.InferenceSession(to_onnx(model).SerializeToString())
+    found = session.run(["probabilities"], {session.get_inputs()[0].name: X})[0]
+    np.testing.assert_allclose(found, model.predict_proba(X), rtol=1e-9)

@@ -69,7 +69,9 @@ def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) 
     """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.classes.expansion`)."""
     g, c = graph.node, graph.constant
     members = expand_members(model, n_features)
-    names = [score.name for score in _process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
+    writer = RowsWriter(graph, x)
+    zero = writer.zero(n_features)
+    names = [score.name for score in _process_scores(writer, members, log_prior_odds(model), zero)]
     if len(names) > 1:
         scores = g("Concat", *names, axis=1)
         return g("ArgMax", scores, axis=1, keepdims=0), g("Softmax", scores, axis=1)
@@ -78,12 +80,15 @@ def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) 
     return choice, g("Concat", rest, p, axis=1)
 
 
-def _process_scores(writer: RowsWriter, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
+def _process_scores(
+    writer: RowsWriter, members: list[ExpandedMember], log_odds: np.ndarray, zero: Number
+) -> list[Number]:
     """Return the log-odds of the second of two classes, or a score of every class, of a process for classes.
 
-    Its members add to the log-odds, or scores, that the base rates have away from the data.
+    Its members, of which there may be none, add to the log-odds, or scores, that the base rates have away from the
+    data.
     """
-    signals: list[list[Number]] = [[] for _ in log_odds]
+    signals: list[list[Number]] = [[] if members else [zero] for _ in log_odds]
     for member in members:
         first = member.functions[0]
         left = None

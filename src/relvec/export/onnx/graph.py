@@ -204,6 +204,10 @@ class RowsWriter(GraphArithmetic, Writer):
         # The units are in the matrices: ONNX Runtime would fuse a factor into a product, in single precision.
         return Number(self, self.graph.node("MatMul", self.columns(basis), add_matrix(self.graph, weights[:, None])))
 
+    def zero(self, n_features: int) -> Number:
+        """Return a zero for each row."""
+        return Number(self, self.graph.node("MatMul", self._x, self.graph.constant(np.zeros((n_features, 1)))))
+
     def squares(self, basis: Basis, root: np.ndarray) -> Number:
         return Number(self, self._squares(self.columns(basis), root))
 

@@ -19,6 +19,7 @@ from relvec.gaussian_process.classes.candidates import ClassRecord, ProcessCandi
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
 from relvec.gaussian_process.classes.rows import DistinctRows, deal_fold, few_differ
+from relvec.gaussian_process.held_out import leads
 from relvec.inference.error_bars import FOLDS
 from relvec.runtime.clock import Clock
 
@@ -112,6 +113,7 @@ class _Race:
         self.planned = count_folds(rows, self.n_folds, self.whole.values())
         self.records = [ClassRecord(c) for c in candidates if c.name in self.whole or not c.few]
         self.counts = np.zeros((0, rows.n_classes))  # (m, K) of the classes at the rows of all folds that were run
+        self.groups = np.zeros(0, dtype=np.intp)  # (m,) numbers of the groups of these rows
         self.n_run = 0
 
     @property
@@ -136,6 +138,8 @@ class _Race:
 
     def _run_fold(self, racing: list[ClassRecord]) -> None:
         train, test = deal_fold(self.rows, self.n_folds, self.n_run)
+        more = np.arange(len(test)) if test.group is None else test.labels
+        self.groups = np.concatenate([self.groups, self.groups.max(initial=-1) + 1 + more])
         self.n_run, self.counts = self.n_run + 1, np.concatenate([self.counts, test.counts])
         for i, record in enumerate(racing):
             candidate = record.candidate
@@ -149,6 +153,11 @@ class _Race:
     def _count(self) -> None:
         self._done += 1
         self.clock.report("candidates", self._done / (self._total + 1))
+
+    @property
+    def spent(self) -> int:
+        """Evaluations of the evidence, of all fits."""
+        return self.evaluations + sum(model.evaluations for model in self.whole.values())
 
     def finish(self, record: ClassRecord) -> ClassProcess:
         """Return the process of all rows of a candidate."""
@@ -178,9 +187,21 @@ def choose(
         grown = {record: record.double_vectors(held_out, clock) for record in chosen}
         records = [grown.get(record, record) for record in records]
         chosen, shares = _decide(list(grown.values()))
+    found = _describe_choice(records, chosen, shares, race.scheme)
+    finished = len(chosen[0].density) == len(race.groups)
+    if finished and _shares_lead(chosen, shares, race.groups):
+        entries = tuple(replace(entry, share=0.0) for entry in found.entries)
+        return [], replace(found, entries=entries, chosen=NOTHING.chosen, shares=(), evaluations=race.spent)
     parts = [(share, record.calibration, race.finish(record)) for record, share in zip(chosen, shares)]
-    spent = race.evaluations + sum(model.evaluations for model in race.whole.values())
-    return parts, replace(_describe_choice(records, chosen, shares, race.scheme), evaluations=spent)
+    return parts, replace(found, evaluations=race.spent)
+
+
+def _shares_lead(chosen: list[ClassRecord], shares: list[float], groups: np.ndarray) -> bool:
+    """Tell whether the base rates of the other folds take the place of the choice, for the groups (m,) of rows."""
+    counts, rates = chosen[0].counts, chosen[0].rates
+    weight = counts.sum(axis=1)
+    own = log_densities(_add(chosen, shares), rates, counts, 1.0)
+    return leads((np.sum(counts * rates, axis=1) - own) / weight, weight, groups)
 
 
 def weigh_by_evidence(

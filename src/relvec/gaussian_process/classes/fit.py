@@ -47,10 +47,10 @@ class ClassModel(Brief, ClassPredictor):
     """log p_c = log base rate_c + sum of the members' signals, normalised.
 
     units : from the user's inputs to standardised ones.
-    members : one or more; none where no input varies.
+    members : one or more; none where no input varies, or base rates predict rows left out better.
     base_rates : (K,).
     selection : what was compared, and by how much it won.
-    status : how the fit ended: "converged", "max_vectors", "memory_limit", "time_limit" or "interrupted".
+    status : how the fit ended: "converged", "baseline", "max_vectors", "memory_limit", "time_limit" or "interrupted".
     messages : what was cut short.
 
     Examples
@@ -222,6 +222,8 @@ def fit_classes(
     if reached and effort.final < min(slow.final, len(rows)):
         clock.cut.append(f"vectors beyond {effort.final}")
     status, messages = _describe_end(clock, limit if reached and effort.final < len(rows) else "", effort.final)
+    if not members and status == "converged":
+        status, messages = "baseline", ("the shares of the classes predict rows left out better than any process",)
     return ClassModel(units, kept, rows.base_rates, selection, status, messages)
 
 
