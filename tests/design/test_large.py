@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -196,6 +197,22 @@ def large_table(kind, n=1500):
     if kind == "counts":
         y = np.random.default_rng(1).poisson(np.exp(X[:, 0]))
     return X, y
+
+
+def test_counts_of_zeros_alone_are_rare_wherever_they_are(small_draws, tmp_path):
+    X = large_table("counts")[0]
+    model = RVR(kernel=None, basis="linear", likelihood="poisson")
+    mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    mapped[:] = X
+    places = [(X, np.zeros(len(X))), (mapped, np.zeros(len(X)))]
+    if find_spec("dask") is not None:
+        import dask.array as da
+
+        places.append((da.from_array(X, chunks=(200, 2)), da.zeros(len(X), chunks=200)))
+    rates = [clone(model).fit(*place).predict(X[:5]) for place in places]
+    assert np.all((rates[0] > 0.1 / len(X)) & (rates[0] < 5.0 / len(X)))
+    for found in rates[1:]:
+        np.testing.assert_allclose(found, rates[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", LARGE)

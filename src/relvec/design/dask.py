@@ -231,6 +231,15 @@ class DaskSamples(Samples):
             raise ValueError("no rows of positive weight are left: check sample_weight")
         return found
 
+    def plus(self, added: np.ndarray) -> DaskSamples:
+        """Return the samples with numbers (q,) added to their targets."""
+        import dask
+
+        other, s = copy(self), self.statistics
+        other._chunks = [dask.delayed(_with_more)(chunk, added) for chunk in self._chunks]
+        other.statistics = s._replace(mean=s.mean + np.append(np.zeros(self.n_features), added))
+        return other
+
     def original_rows(self, rows: np.ndarray) -> np.ndarray:
         """Numbers, among all rows given, of rows (k,) among those used."""
         import dask
@@ -245,6 +254,10 @@ class DaskSamples(Samples):
 
 
 # ---------------------------------------------------------------- what runs on the workers
+
+
+def _with_more(block: Block, added: np.ndarray) -> Block:
+    return block._replace(targets=block.targets + added)
 
 
 def _chunk(X: Any, targets: Any, weights: Any) -> Block:

@@ -115,9 +115,11 @@ class RegressionRows(BaseModel):
         weights = self._check_weights(sample_weight, y)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
-        samples = LocalSamples(X, y.reshape(len(y), -1), weights)
+        targets = y.reshape(len(y), -1)
         if counts:
-            check_counts(are_counts(y), some_counts(samples))
+            check_counts(are_counts(y))
+            targets = with_prior_count(targets, weights)
+        samples = LocalSamples(X, targets, weights)
         memory = memory_left(options.memory_limit, samples.n_rows, samples.n_targets + 3)
         self._store_features(samples.n_features, names)
         return LargeSource(samples, memory, y.ndim == 1)
@@ -132,7 +134,10 @@ class RegressionRows(BaseModel):
             gathered = gather(X, y, sample_weight)
             return self._regression_source(options, *gathered, counts=counts, censored=censored)
         if counts:
-            check_counts(samples.reduce(holds_counts, and_), samples.reduce(some_counts, np.logical_or))
+            check_counts(samples.reduce(holds_counts, and_))
+            none = samples.statistics.mean[samples.n_features :] == 0.0
+            if none.any():
+                samples = samples.plus(np.where(none, PRIOR_COUNT / samples.statistics.weight, 0.0))
         self._store_features(samples.n_features, samples.names)
         return LargeSource(samples, options.memory, samples.single, statistics=samples.statistics)
 
@@ -146,22 +151,15 @@ def with_prior_count(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.where(none, PRIOR_COUNT / weights.sum(), targets)
 
 
-def check_counts(whole: bool, some: np.ndarray | None = None) -> None:
-    """Refuse targets that are no counts: not ``whole``, or not above 0 in ``some`` row of each output."""
+def check_counts(whole: bool) -> None:
+    """Refuse targets that are no counts."""
     if not whole:
         raise ValueError(f"likelihood='poisson' needs counts: y must hold whole numbers from 0 to {MAX_COUNT:g}")
-    if some is not None and not np.all(some):
-        raise ValueError("all counts of y are 0, which tells of no rate: likelihood='poisson' needs a count above 0")
 
 
 def are_counts(targets: np.ndarray) -> bool:
     """Whether targets are whole numbers from 0 to `MAX_COUNT`."""
     return bool(np.all((targets >= 0.0) & (targets <= MAX_COUNT)) and np.all(targets == np.floor(targets)))
-
-
-def some_counts(rows: Any) -> np.ndarray:
-    """Which outputs (q,) have a count above 0 in a row of positive weight."""
-    return np.asarray((rows.targets[rows.weights > 0.0] > 0.0).any(axis=0))
 
 
 def holds_counts(block: Block) -> bool:
