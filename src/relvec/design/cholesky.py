@@ -11,6 +11,7 @@ from relvec.basis import Basis, Concat, KernelBasis
 from relvec.inference.linalg import triangular_product
 from relvec.kernels import Kernel
 from relvec.runtime.arrays import Array, like, row_slices, squares
+from relvec.runtime.machine import all_threads
 from relvec.runtime.progress import report
 
 # Largest error of a kernel value, relative to the largest k(x, x): first, and where that moves an evidence. With 1e-3
@@ -56,12 +57,13 @@ def partial_cholesky(
             return None  # not positive definite after all, or of a high rank
         pivots = pivots[:found] - 1
         L, first, Zp, known = L[:found, :found], first[pivots], Zp[pivots], known[pivots]
-        for rows in row_slices(m, 1, _BLOCK_ROWS):
-            K = kernel(Z[rows], Zp)
-            K -= C[rows, room : room + rank] @ known.T
-            new = solve_triangular(L, K.T, lower=True, overwrite_b=True, check_finite=False)
-            C[rows, room + rank : room + rank + found] = new.T
-            left[rows] -= squares(new, 0)
+        with all_threads(float(min(m, _BLOCK_ROWS)) * (rank + found) * found):
+            for rows in row_slices(m, 1, _BLOCK_ROWS):
+                K = kernel(Z[rows], Zp)
+                K -= C[rows, room : room + rank] @ known.T
+                new = solve_triangular(L, K.T, lower=True, overwrite_b=True, check_finite=False)
+                C[rows, room + rank : room + rank + found] = new.T
+                left[rows] -= squares(new, 0)
         rank += found
         np.maximum(left, 0.0, out=left)
         left[first] = 0.0

@@ -22,7 +22,7 @@ from relvec.design.cholesky import TOLERANCE, Factor, kernel_on_training_rows, p
 from relvec.design.dense import DenseDesign
 from relvec.design.samples import Block, LocalSamples, Samples
 from relvec.runtime.arrays import Array, like, namespace, squares, to_host
-from relvec.runtime.machine import n_threads
+from relvec.runtime.machine import all_threads, n_threads, product
 
 DEFAULT_MEMORY = 4e9  # bytes
 MAX_WHOLE_ROWS = 20_000  # rows that may be a problem in memory by themselves; of more as many are drawn
@@ -129,7 +129,8 @@ def by_pivots(
     R, y, outside, apart = add_up(columns, samples, p + factor.rank, memory, factor, total=total)
     C[:m, :p] = 0.0  # the other atoms are R itself
     C[m:, :] = np.eye(p, C.shape[1])
-    D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1)
+    with all_threads(float(C.size) * len(R)):
+        D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1)
     order = np.concatenate([kernel_atoms, others])
     if not np.array_equal(order, np.arange(len(order))):
         D = D[np.argsort(order)]
@@ -157,7 +158,7 @@ def _sum_of_centres(
     weights, T = rows.weights[place], rows.targets[place] * rows.root[place]
     if np.any(weights != 1.0):
         A = A * rows.root[place]
-    return TriangleSums(A.T @ A, A.T @ T, np.einsum("ij,ij->j", T, T), float(weights @ left))
+    return TriangleSums(product(A.T, A), A.T @ T, np.einsum("ij,ij->j", T, T), float(weights @ left))
 
 
 def by_columns(basis: Basis, samples: Samples, memory: float = DEFAULT_MEMORY) -> DesignRows:

@@ -195,7 +195,7 @@ class GaussianSearch(MachineSearch):
 
     def _run_compressed(self, dictionary: Basis, starts: list | None, tolerance: float) -> Found:
         """Search with an error of kernel values within a tolerance, where the rows are compressed."""
-        with stage("kernel"):
+        with one_thread(), stage("kernel"):
             needed, clock = self.atoms_of(starts, dictionary.n_atoms), self.options.clock
             atoms, rows = self.source.rows(dictionary, self.memory, needed, clock.left(), tolerance)
         if atoms is not None and clock.left() < np.inf and len(atoms) < max_columns(self.source.n_rows, self.memory):

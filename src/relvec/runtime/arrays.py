@@ -241,7 +241,10 @@ def unique_rows(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     >>> [part.tolist() for part in unique_rows(np.array([[2.0], [1.0], [2.0]]))]
     [[[1.0], [2.0]], [1, 0], [1, 0, 1]]
     """
-    order = np.lexsort(X.T[::-1])
+    order = np.argsort(X[:, 0], kind="stable") if X.shape[1] else np.arange(len(X))
+    first = X[order[1:], :1] > X[order[:-1], :1]
+    if not (first.size and first.all()):  # the other columns decide too
+        order = np.lexsort(X.T[::-1])
     new, row_of = starts_of_runs(X[order]), np.empty(len(X), dtype=np.intp)
     row_of[order] = np.cumsum(new) - 1
     return X[order[new]], order[new], row_of

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 MIN_MEMORY_BYTES = 1e7  # less does not hold the workspace of any fit
 _MAX_ROW_SHARE = 0.6  # of a memory limit for arrays as long as the rows; the rest is for the search
 _ARRAYS_SHARE, _LIBRARY_BYTES = 0.9, 5e6  # of it for all arrays of a process; what BLAS and the C library take besides
-_MIN_PARALLEL_MULTIPLICATIONS = 1e8  # from which a product gains more than the synchronisation of threads costs
+# From which a product gains more than the synchronisation of threads costs, also where the cores are busy: there every
+# product on several threads waits for a slice of time (`benchmarks/threads.py`).
+_MIN_PARALLEL_MULTIPLICATIONS = 1e9
 
 _lock = threading.Lock()
 _inside = 0
