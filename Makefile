@@ -69,6 +69,7 @@ limits: $(VENV)/.stamp-test
 # Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/guards.py --only models --count 20000 $(ARGS)
+	$(BIN)/python tests/guards.py --only 'forged models' --count 10000 $(ARGS)
 	$(BIN)/python tests/guards.py --only tables --count 10000 $(ARGS)
 	$(BIN)/python tests/guards.py --only problems --count 20000 $(ARGS)
 	$(BIN)/python tests/guards.py --only defaults --count 5000 $(ARGS)

@@ -43,6 +43,13 @@ VALUES = [
     {"object": {"class": "sklearn.pipeline.Pipeline", "state": {"steps": [], "memory": "/tmp"}}},
     {"__reduce__": "os.system"},
 ]  # fmt: skip
+# Text that is a picture with a script where a page shows it unescaped, and names whose values a notebook reads.
+PAYLOAD = '"><img src=x onerror="document.title=`forged`">'
+SHOWN = [
+    PAYLOAD, "_doc_link_template", "__doc_link_template", "_doc_link_module", "_doc_link_url_param_generator",
+    "_repr_html_", "_html_repr", "__class__", "__doc__", "__name__", "_estimator_type", "_sklearn_output_config",
+    "feature_names_in_", "status_", "kernel", "steps", "name", "verbose_feature_names_out",
+]  # fmt: skip
 SHAPES = [[2**62], [2**32, 2**32], [-1], [0, 2**62], [1] * 40, [1.5], [True], "3", [10**9], [3, 10**9, 0], None]
 DTYPES = ["|O", "O", "<f16", "<U100000", "|V9", "<f8,<f8", "(1000000,)<f8", "<M8[ns]", "f", [["a", "|O"]], [["a"]], 8]
 
@@ -222,5 +229,50 @@ def make_case() -> Callable[[int, int], list[str]]:
                 return [attempt(mutated(np.random.default_rng([seed, number]), files), watch)]
         finally:
             tracemalloc.stop()
+
+    return case
+
+
+def forge(rng, file: bytes) -> bytes:
+    """The header's tree with the text of some values and names, or further values, of somebody who writes pages."""
+    header, arrays = split(file)
+    header = json.loads(header)
+    for _ in range(int(rng.integers(1, 4))):
+        spots = places(header)
+        words = [(c, key) for c, key in spots if isinstance(c[key], str) and key not in ("class", "dtype")]
+        states = [c[key] for c, key in spots if key == "state" and isinstance(c[key], dict)]
+        kind = rng.integers(3)
+        if kind == 0 and words:
+            container, key = words[rng.integers(len(words))]
+            container[key] = PAYLOAD
+        elif kind == 1 and states:
+            state = states[rng.integers(len(states))]
+            state[str(rng.choice(SHOWN))] = PAYLOAD if rng.integers(2) else [PAYLOAD]
+        else:
+            container, key = spots[rng.integers(len(spots))]
+            container[key] = PAYLOAD
+    return with_header(header, arrays)
+
+
+def show(data: bytes) -> str:
+    """Load one file and show its model as a notebook does: "shown" or "refused"; no tag of the file is on the page."""
+    try:
+        model = loads(data)
+    except ModelFileError:
+        return "refused"
+    parts = [model, *(step for _, step in getattr(model, "steps", []))]
+    pages = [part._repr_html_() for part in parts if isinstance(part, BaseEstimator)]
+    assert not any("<img" in page for page in pages), "the text of a file is a tag of the page"
+    return "shown"
+
+
+def make_forger() -> Callable[[int, int], list[str]]:
+    """Return a function of a seed and a number that shows the model of one forged file."""
+    files = models()
+    assert {show(file) for file in files} == {"shown"}
+
+    def case(seed: int, number: int) -> list[str]:
+        rng = np.random.default_rng([seed, number])
+        return [show(forge(rng, files[rng.integers(len(files))]))]
 
     return case

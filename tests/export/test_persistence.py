@@ -372,6 +372,11 @@ def test_the_fuzz():
     assert failures == [] and results["loaded"] > 5 and results["refused"] > 100
 
 
+def test_forged_files_have_no_tag_on_a_page():
+    _, results, failures = guards.run("forged models", 0, range(60))
+    assert not failures and results["shown"] > 5 and results["refused"] > 5
+
+
 def test_every_shorter_file_is_refused():
     file = dumps(RVR(width="scale"))
     for length in range(len(file)):

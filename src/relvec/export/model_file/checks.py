@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
@@ -95,15 +96,28 @@ def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:
     return bool(np.isfinite([mean, spread]).all())
 
 
+_TRANSFORMERS = ("transformers", "transformers_")  # of a ColumnTransformer, as given and as fitted
+
+
 def check_step(step: BaseEstimator) -> None:
     """Raise ModelFileError unless the attributes of a step are such as its class writes."""
     if isinstance(step, Pipeline) and not _is_pipeline(step):
         raise ModelFileError("the steps of a pipeline are not names with estimators")
+    if isinstance(step, ColumnTransformer) and not all(map(_are_transformers, map(vars(step).get, _TRANSFORMERS))):
+        raise ModelFileError("the transformers of columns are not names with steps and columns")
     jobs = vars(step).get("n_jobs")
     if isinstance(jobs, bool) or not isinstance(jobs, int | None) or jobs == 0:
         raise ModelFileError(f"n_jobs is {jobs!r}")
     if isinstance(step, OneHotEncoder) and "categories_" in vars(step) and not _is_encoder(step):
         raise ModelFileError("the categories of an encoder do not match the columns that it makes")
+
+
+def _are_transformers(parts: object) -> bool:
+    """Tell whether parts are triples of a name, a step and columns; None stands for parts that there are not."""
+    whole = isinstance(parts, list) and all(isinstance(part, tuple | list) and len(part) == 3 for part in parts)
+    return parts is None or (
+        whole and all(isinstance(name, str) and isinstance(step, str | BaseEstimator) for name, step, _ in parts)
+    )
 
 
 def _is_pipeline(pipeline: Pipeline) -> bool:
