@@ -112,7 +112,7 @@ def check_step(step: BaseEstimator) -> None:
         raise ModelFileError("the categories of an encoder do not match the columns that it makes")
 
 
-def _are_transformers(parts: object) -> bool:
+def _are_transformers(parts: list | None) -> bool:
     """Tell whether parts are triples of a name, a step and columns; None stands for parts that there are not."""
     whole = isinstance(parts, list) and all(isinstance(part, tuple | list) and len(part) == 3 for part in parts)
     return parts is None or (
