@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from relvec import RVC, GPClassifier, SparseBayesianClassifier, SparseBayesianRegressor, load, save, to_onnx
+from relvec import RVC, RVR, GPClassifier, SparseBayesianClassifier, SparseBayesianRegressor, load, save, to_onnx
 from relvec.solvers import Sequential
 
 
@@ -113,3 +113,14 @@ def test_shares_of_classes_are_exported():
     session = runtime.InferenceSession(to_onnx(model).SerializeToString())
     found = session.run(["probabilities"], {session.get_inputs()[0].name: X})[0]
     np.testing.assert_allclose(found, model.predict_proba(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+def test_a_constant_of_few_rows_has_the_error_bars_of_its_formula(n):
+    """Of three to six rows two that are near make factors of 50: rows left out one by one say nothing of error bars."""
+    for seed in range(6):
+        rng = np.random.default_rng([n, seed])
+        X, y = rng.normal(size=(n, 5)), rng.normal(size=n)
+        model = RVR().fit(X, y)
+        if not model.fitted_.n_kept:
+            assert model.predict(X, return_std=True)[1].max() < 4.0 * y.std()

@@ -27,7 +27,7 @@ from scipy.spatial.distance import cdist
 
 from relvec.inference.heteroscedastic import LogNoise, learn_log_noise
 from relvec.inference.linalg import factor_lower
-from relvec.inference.tails import best_tail, fit_tail, join, log_density
+from relvec.inference.tails import best_tail, fit_tail, join, least_tail, log_density
 
 LEAST_VARYING_ROWS = 60  # rows, or groups of them, that tell whether error bars depend on the inputs
 FOLDS = 5
@@ -99,6 +99,16 @@ def gain_clearly(gains: np.ndarray, weight: np.ndarray, labels: np.ndarray) -> b
     mean = weight @ some / weight.sum()
     error = np.linalg.norm(np.bincount(labels, weight * (some - mean))) / weight.sum()
     return bool(mean > max(_LEAST_GAIN_NATS, _GAIN_ERRORS * error))
+
+
+def known_error_bars(n_rows: int) -> ErrorBars:
+    """Return the error bars of a constant of n rows: Student t with n - 1 degrees of freedom, whose scale is the noise.
+
+    >>> known_error_bars(11)
+    ErrorBars(factor=1.25, varying=None, tail=0.1)
+    """
+    tail = least_tail(n_rows)
+    return ErrorBars(1.0 / (1.0 - 2.0 * tail), None, tail)
 
 
 _WIDEST = 3.0  # standard deviations of an input: no kernel of the reach is wider, so that ten of them are far

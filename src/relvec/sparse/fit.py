@@ -15,7 +15,7 @@ import numpy as np
 from relvec.basis import Basis, centres_of, kernels_of
 from relvec.gaussian_process.rows import Rows, far_exponent, merge_rows, without_copies
 from relvec.gaussian_process.target import Losses, choose_scale, measure_losses
-from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
+from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, known_error_bars, learn_error_bars, learn_reach
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.linear import LinearPredictor
@@ -25,10 +25,11 @@ from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
-from relvec.solvers.stepwise import Stepwise
+from relvec.solvers.stepwise import Stepwise, count_functions
 from relvec.sparse.dictionary import MAX_KERNELS, LearnedWidths, count_kernels, dictionaries, learn_widths
 from relvec.sparse.held_out import (
     MAX_FUNCTIONS,
+    VERY_FEW_ROWS,
     Comparison,
     Level,
     choose_level,
@@ -163,7 +164,7 @@ def fit_sparse(
         problem=problem, unit=unit, active=model.active, posterior=model.full_posterior, price=level.price,
         levels=tuple(chosen.levels), largest_gain=_largest_gain(model, level.price),
         n_steps=search.steps + sum(len(each.levels) for each in search.compared), cut=tuple(clock.cut),
-        stopped=clock.stopped, bars=learn_error_bars(level.held),
+        stopped=clock.stopped, bars=_learn_bars(level.held, count_functions(model)),
         reach=learn_reach(kept, widths, rows.X, rows.weight, rows.variance),
     )  # fmt: skip
 
@@ -270,6 +271,12 @@ def _choose_scale(table: _Table, asked: _Asked, clock: Clock) -> _Search:
     before, after = plain.losses(table), search.losses(table)
     better = bool((after.own < before.own).all() and after.are_less_than(before, before))
     return search if better else plain
+
+
+def _learn_bars(held: HeldOut, n_functions: int) -> ErrorBars:
+    """Return the error bars that held-out rows ask for; a constant's are known where few rows say little of them."""
+    known = not n_functions and held.n_groups <= VERY_FEW_ROWS
+    return known_error_bars(held.n_groups) if known else learn_error_bars(held)
 
 
 def _draw_in_time(rows: Rows, n_functions: int, clock: Clock) -> Rows:

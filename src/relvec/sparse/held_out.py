@@ -34,6 +34,7 @@ from relvec.solvers.loop import Problem, Start
 from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
 from relvec.solvers.stepwise import count_functions
 
+VERY_FEW_ROWS = 10  # left out one by one that say nothing of the error bars of a constant, which are known
 FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
 ONE_FOLD_SHARE = 0.2  # of the rows of larger ones in their only fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too

@@ -16,12 +16,12 @@ import numpy as np
 
 from relvec.gaussian_process.held_out import FEW_ROWS, leads
 from relvec.gaussian_process.rows import Rows, far_exponent, merge_rows
-from relvec.inference.error_bars import HeldOut
+from relvec.inference.error_bars import HeldOut, known_error_bars
 from relvec.inference.evidence import Posterior, gaussian
 from relvec.inference.tails import TAIL_GAIN, least_tail, log_density
 from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers.loop import Problem, State
-from relvec.sparse.held_out import MEANINGLESS, group_rows, make_folds, make_problem
+from relvec.sparse.held_out import MEANINGLESS, VERY_FEW_ROWS, group_rows, make_folds, make_problem
 
 FEW_PLACES = 50  # fewer distinct inputs, with more than two targets each: no row left out stands for new ones
 LEAST_ROWS = 3  # of which one can be left out
@@ -148,8 +148,11 @@ class _Held:
         if gain <= TAIL_GAIN and self.errors.n_groups > FEW_ROWS:
             return Verdict(baseline, 1.0, least_tail(self.errors.n_groups))
         factor, tail = self.errors.scale
-        if self.errors.n_groups <= FEW_ROWS:  # they say little of error bars, and a constant's are known
-            factor = 1.0 if baseline and len(baseline.atoms) == 1 else max(factor, 1.0)
+        if self.errors.n_groups <= FEW_ROWS:  # they say little of error bars
+            if baseline and len(baseline.atoms) == 1 and self.errors.n_groups <= VERY_FEW_ROWS:
+                known = known_error_bars(self.errors.n_groups)
+                return Verdict(baseline, known.factor, known.tail)
+            factor = max(factor, 1.0)
         return Verdict(baseline, factor, tail)
 
 
