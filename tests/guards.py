@@ -66,6 +66,7 @@ CORPUS = [
         909,
         931,
     ),  # an addition between the last precision tried and the edge of trust
+    ("certificates of weighted rows", 911, 1),  # an addition of 2e-4 nats
     ("certificates of weighted rows", 909, 1044),  # steps along the edge that crawled
     ("certificates of weighted rows", 910, 596),  # a faint addition that gains more than the best of a scan
     ("certificates of weighted rows", 909, 83),  # an addition that loses at S, and gains at 50 S by the motion of B

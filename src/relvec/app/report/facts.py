@@ -28,6 +28,8 @@ CURES = {
     "memory_limit": "More rows would have been kept if the memory limit had allowed for them. The model is usable.",
     "interrupted": "The fit was stopped early. The model is the best found by then.",
     "stalled": "The search ended with a small improvement left, lost in rounding errors. This is seldom serious.",
+    "baseline": "A constant or a straight line predicts rows that were left out better than any richer model, and is "
+    "the model: the columns tell little of the target, or rows are few, or repeat each other.",
     "constant_target": "All targets are equal, so the model is a constant.",
 }
 

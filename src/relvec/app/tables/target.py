@@ -31,6 +31,7 @@ MAX_NUMBERED_CLASSES = 10  # whole numbers 0, 1, ... are classes if there are at
 MIN_CLASS_SHARE = 0.05  # each in this share of the rows
 FAR_SPREADS = 100  # a target is far off beyond so many median distances from the median,
 FAR_NEXT = 10  # and so many times as far as the next
+LEAST_ROWS_OF_DOUBT, FEW_LEVELS = 50, 10  # of numbers that are few-valued: in so many rows no more values than that
 MAX_CLASSES, MIN_ROWS_PER_CLASS = 50, 4  # more classes than both allow are names or numbers
 
 
@@ -75,7 +76,32 @@ def prepare_target(
         notes += _doubtful_classes(table, name)
         return table, task, replace(_class_column(table, name), missing=words), notes
     table, column = _number_column(table, name, strict, notes)
+    if task == "regression":
+        notes += _doubtful_numbers(parse_numbers(table[name], column.style)[0], name)
     return table, task, replace(column, missing=words), notes
+
+
+def _doubtful_numbers(values: np.ndarray, name: str) -> list[str]:
+    """Return what is odd about the targets (n,) of a regression: many zeros, or few values.
+
+    >>> _doubtful_numbers(np.append(np.zeros(50), np.arange(30.0) + 0.5), "rain")[0]
+    "'rain' is 0 in 50 of 80 rows: one model for whether it is 0, and one of the others, may say more"
+    >>> _doubtful_numbers(np.arange(60.0) % 4, "stars")[0]
+    "'stars' has only 4 values, for which '--task count' or '--task classification' may say more"
+    """
+    n, levels = len(values), np.unique(values)
+    zeros = int(np.count_nonzero(values == 0.0))
+    if n < LEAST_ROWS_OF_DOUBT or len(levels) == 1:
+        return []
+    if len(levels) <= FEW_LEVELS:
+        whole = levels[0] >= 0.0 and np.all(levels % 1.0 == 0.0)
+        other = "'--task count' or '--task classification'" if whole else "'--task classification'"
+        return [f"{name!r} has only {len(levels)} values, for which {other} may say more"]
+    if 2 * zeros > n:
+        return [
+            f"{name!r} is 0 in {zeros} of {n} rows: one model for whether it is 0, and one of the others, may say more"
+        ]
+    return []
 
 
 def target_of(pipeline: Pipeline, table: TableLike) -> np.ndarray:
