@@ -363,3 +363,16 @@ def test_odd_tables_are_fitted(case):
     assert np.isfinite(mean).all()
     assert (variance >= 0.0).all()
     assert np.abs(mean).max() <= 2.0 * np.abs(y).max()
+
+
+def test_sums_of_two_kernels_are_learned():
+    """A slow and a quick wave have a part each, and functions of both are candidates."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (120, 2))
+    y = 3.0 * np.sin(0.5 * X.sum(axis=1)) + 0.3 * np.sin(4.0 * X[:, 0]) + 0.02 * rng.standard_normal(120)
+    learned, _ = learn_widths(merge_rows(X, y), Clock())
+    quick, slow = sorted((own for _, own in learned[0].parts), key=lambda own: own[0])
+    assert slow[0] > 3.0 * quick[0]
+    assert learned[0].widths[0] == pytest.approx(np.sqrt(2.0) * quick[0])
+    widths = {kernel.width for kernel in learned[0].kernels((1.0,))}
+    assert widths == {tuple(np.sqrt(2.0) * own) for own in (quick, slow)}

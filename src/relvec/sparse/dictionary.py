@@ -24,13 +24,13 @@ from relvec.gaussian_process.rows import (
     standardise,
     standardise_inputs,
 )
-from relvec.gaussian_process.selection import BEHIND_NATS, Candidate, compare
+from relvec.gaussian_process.selection import BEHIND_NATS, Candidate, compare, default_candidates
 from relvec.inference.scale import AS_IT_IS
 from relvec.kernels import Gaussian, Kernel, Matern
 from relvec.runtime.arrays import hash_rows
 from relvec.runtime.clock import Clock
 
-LEARNED_ROWS = 400  # distinct rows that widths are learned from
+LEARNED_ROWS, LEARNED_ROWS_OF_MANY = 400, 2000  # distinct rows that widths are learned from, of many rows
 # Of functions in widths of the process: what is compared, and of it the least number that large tables try
 SCALES, SCALES_OF_MANY = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0), (0.25, 0.5, 1.0)), 2
 MAX_CENTRES, MAX_KERNELS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
@@ -66,24 +66,25 @@ class LearnedWidths:
 
 
 def learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
-    """Learn the widths of single parts: those of most merit, then those of the best part of the other kind.
+    """Learn the widths of most merit, then those of the best kernels of other kinds.
 
-    One kind has one width for all inputs, the other one an input. Widths see the rows that folds leave out: a kind far
-    behind by merit, or of nearly as many widths as rows, would seem better there than it is. The number of evaluations
-    of evidences comes second.
+    There are three kinds: one part with one width for all inputs, one part with one an input, and sums of two. Widths
+    see the rows that folds leave out: a kind far behind by merit, or of nearly as many widths as rows, would seem
+    better there than it is. The number of evaluations of evidences comes second.
     """
     scaled, units = standardise(rows)
-    few = scaled.take(slice(0, LEARNED_ROWS))
+    few = scaled.take(slice(0, LEARNED_ROWS_OF_MANY if len(rows) > _MANY_ROWS else LEARNED_ROWS))
     floors = Floors(noise_floor(rows.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(few.X))
     d = few.X.shape[1]
     if d == 0:
         return (LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),)),), 0
     candidates = [s for s in _candidates(d, find_categories(scaled.X)) if s.n_theta * _ROWS_A_WIDTH <= max(len(few), 9)]
     found = compare(tuple(candidates), few, floors, clock)
-    best: dict[bool, Candidate] = {}
+    best: dict[tuple[int, bool], Candidate] = {}
     for candidate in found:
         if found[0].merit.value - candidate.merit.value < BEHIND_NATS:
-            best.setdefault(candidate.structure.parts[0].per_input, candidate)
+            parts = candidate.structure.parts
+            best.setdefault((len(parts), parts[0].per_input), candidate)
     learned = tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
     return learned, sum(candidate.mode.evaluations for candidate in found)
 
@@ -97,14 +98,16 @@ def _widths_of(found: Candidate, units: Units, X: np.ndarray) -> LearnedWidths:
 
 
 def _candidates(n_inputs: int, groups: tuple[int, ...]) -> tuple[Structure, ...]:
-    """Single parts, smooth or rough, of one width or one an input, with and without a linear part.
+    """Single parts, smooth or rough, of one width or one an input, with and without a linear part; sums of two.
 
-    Sums of two parts are not among them: a dictionary has several scales of its own.
+    Sums have a part with a width for each input, and the linear part that dictionaries have too.
     """
     parts = [Part(shape) for shape in (Shape.GAUSSIAN, Shape.MATERN32)]
     if n_inputs > 1:
         parts += [Part(shape, True, groups=groups) for shape in (Shape.GAUSSIAN, Shape.MATERN32)]
-    return tuple(Structure((part,), linear, n_inputs) for part in parts for linear in (False, True))
+    singles = [Structure((part,), linear, n_inputs) for part in parts for linear in (False, True)]
+    sums = (s for s in default_candidates(n_inputs, groups) if len(s.parts) > 1 and s.linear)
+    return (*singles, *(s for s in sums if n_inputs == 1 or s.parts[0].per_input))
 
 
 def in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
