@@ -15,6 +15,7 @@ from relvec.sparse.class_levels import (
     choose_class_level,
     make_class_problem,
     mix_latents,
+    search_at,
 )
 from relvec.sparse.classes import fit_sparse_classes
 
@@ -132,3 +133,30 @@ def test_memory_limits_the_candidates_of_classes():
     X, labels = draw(200, 5, lambda X: X[:, 0])
     fit = fit_sparse_classes(X, labels, 2, memory=200 * 70.0 * 3 * 30)
     assert max(setting.basis.n_atoms for setting in fit.settings) <= 3 * 30 + 3
+
+
+@pytest.mark.parametrize("rates", [(0.8, 0.2), (0.5, 0.3, 0.2)])
+def test_noise_has_the_shares_of_the_classes(rates):
+    """The constant has no price, and is a level of its own: wide functions in its place would vary with the inputs."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 3)), rng.choice(len(rates), 120, p=rates)
+    model = RVC().fit(X, y)
+    assert model.atoms_ == ["bias"]
+    shares = np.bincount(y) / len(y)
+    np.testing.assert_allclose(model.predict_proba(rng.normal(size=(5, 3))), np.tile(shares, (5, 1)), atol=0.02)
+
+
+def test_the_constant_of_a_priced_model_costs_nothing():
+    X, y = draw(200, 6, lambda X: X[:, 0] ** 2 + 1.0)
+    free = make_class_problem(np.column_stack([X, np.ones(200)]), DistinctRows(X, np.eye(2)[y]))
+    model = search_at(free, np.inf)
+    assert model.active.tolist() == [2] and np.isfinite(model.objective)
+
+
+def test_levels_without_functions_do_not_end_the_search_for_prices():
+    """Where a wave is too weak for the first prices, the constant is best until the first useful pair of functions."""
+    rng = np.random.default_rng(7)
+    x = rng.uniform(-3.0, 3.0, (150, 1))
+    y = (rng.uniform(size=150) < expit(2.0 * np.sin(2.0 * x[:, 0]))).astype(int)
+    setting = fit_sparse_classes(x, y, 2).settings[-1]
+    assert setting.level.n_functions >= 2 and setting.level.loss < setting.levels[0].loss - 0.05

@@ -108,14 +108,15 @@ class TestPrice:
         assert 0 < len(paid.relevance_) < len(free.relevance_)
         assert free.log_marginal_likelihood_ > paid.log_marginal_likelihood_
         assert paid.status_ == "converged" and paid.certificate_ <= paid.tol
-        Phi, k, t = paid.basis_(X), len(paid.alpha_), oracle.with_prior_rows(t, "bernoulli")
+        Phi, t = paid.basis_(X), oracle.with_prior_rows(t, "bernoulli")
+        prices = np.array([0.0 if name == "bias" else 3.0 for name in paid.atoms_])
         evidence = laplace(Phi, t, np.ones(len(t)), paid.alpha_, Bernoulli()).log_evidence
         assert paid.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-6)  # without the price
-        assert paid.history_["objective"][-1] == pytest.approx(evidence - 3.0 * k, abs=1e-6)
+        assert paid.history_["objective"][-1] == pytest.approx(evidence - prices.sum(), abs=1e-6)
         assert np.all(np.diff(paid.history_["objective"]) >= 0.0)
-        for i in range(k):
+        for i, price in enumerate(prices):
             less = laplace(np.delete(Phi, i, 1), t, np.ones(len(t)), np.delete(paid.alpha_, i), Bernoulli())
-            assert less.log_evidence + 3.0 <= evidence + paid.tol
+            assert less.log_evidence + price <= evidence + paid.tol
 
     def test_without_a_price_it_is_the_search_of_the_papers(self):
         X, t = self.rows()

@@ -63,9 +63,9 @@ class Sequential:
         further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the best of many useless
         ones seldom does. "auto" is "size" where the candidates are the columns of X, else "flat".
     price : float, optional
-        Nats that every function costs: p(S) ~ exp(-price |S|). Functions that raise the evidence by less are not kept;
-        the evidence that a model reports leaves the price out. None is 0, and for classes whose candidates are M
-        columns of X log M, the information needed to name one of them.
+        Nats that every function costs, of classes and counts every one but the constant: p(S) ~ exp(-price |S|).
+        Functions that raise the evidence by less are not kept; the evidence that a model reports leaves the price out.
+        None is 0, and for classes whose candidates are M columns of X log M, the information that names one of them.
     prior_rows : float
         Of classes: rows of the base rates that are spread over all rows, a proper prior. Where classes do not meet the
         evidence of T01 and TF03, ``prior_rows=0``, has maxima at log-odds of 1e10; ``solver="tf03"`` is without.

@@ -20,7 +20,7 @@ from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import ModelInSearch, begin_laplace
 from relvec.sparse.held_out import has_turned
 
-PRICES_NATS = (8.0, 4.0, 2.0, 1.0, 0.4)
+PRICES_NATS = (np.inf, 8.0, 4.0, 2.0, 1.0, 0.4)
 # Of a model; the constant is not counted. The steps of Newton's method take the cube of the weights.
 MOST_FUNCTIONS, MOST_WEIGHTS = 60, 240
 TOL_NATS = 0.1  # that a move of a fold gains at least
@@ -69,7 +69,7 @@ class ClassLevel:
 
     Attributes
     ----------
-    price : nats a function.
+    price : nats a function; inf is the constant alone.
     n_functions : the mean number of functions in the folds.
     latents : of the rows that each fold left out.
     losses : (g,) log losses of these rows, times their weights, summed over each group.
@@ -167,8 +167,8 @@ class ClassFolds:
         for price in PRICES_NATS:
             models = [search_at(problem, price, start) for problem, start in zip(problems, found)]
             levels.append(self._level(price, problems, models, Phi))
-            losses = [level.loss for level in levels]
-            if has_turned(losses, _PATIENCE, _LOST_NATS) or clock.up(f"prices below {price:g} nats"):
+            losses = [level.loss for level in levels if level.n_functions]
+            if (losses and has_turned(losses, _PATIENCE, _LOST_NATS)) or clock.up(f"prices below {price:g} nats"):
                 break
             found = [units_of(problem, model) for problem, model in zip(problems, models)]
         return levels
@@ -194,7 +194,7 @@ def choose_class_level(levels: list[ClassLevel]) -> int:
     search has counted each group as often as it has rows.
     """
     best = min(levels, key=lambda level: level.loss)
-    grouped = 2 * len(best.losses) <= len(best.latents.mean)
+    grouped = 3 * len(best.losses) <= len(best.latents.mean)  # on a line many rows are near one other by chance
     errors = GROUPED_ERRORS if grouped else _TIE_ERRORS
     for i, level in sorted(enumerate(levels), key=lambda pair: pair[1].n_functions):
         more = level.losses - best.losses

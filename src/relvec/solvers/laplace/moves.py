@@ -158,7 +158,8 @@ def _top_of_parabola(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
-    gains, most, ranks = found.gains - model.problem.price, 0.0, model.problem.rank(np.arange(len(found.gains)))
+    units = np.arange(len(found.gains))
+    gains, most, ranks = found.gains - model.problem.prices(units), 0.0, model.problem.rank(units)
     for _ in range(SETTINGS.max_refuted):
         first = best(gains, ranks)
         if gains[first] <= tol:
@@ -203,7 +204,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
     if not len(model.active):
         return None, 0.0
-    gains, most = deletion_gains(model)[0] + model.problem.price, 0.0
+    gains, most = deletion_gains(model)[0] + model.problem.prices(model.active), 0.0
     for i in np.argsort(-gains)[:4]:
         if gains[i] < -1.0:
             break

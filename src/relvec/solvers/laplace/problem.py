@@ -67,7 +67,7 @@ class LaplaceProblem:
     prior_b: np.ndarray | None = None
     prior_rows: PriorRows = NO_PRIOR_ROWS  # what is in the targets besides the data
     trusted: float = TRUSTED  # steps do not take `LaplacePosterior.trust` below this
-    price: float = 0.0  # nats that every unit costs
+    price: float = 0.0  # nats that every unit costs but the constant; inf is the constant alone
     most_functions: int | None = None  # that a model may have, the constant not counted
     # whether models are moved along the edge of the region of trust, or stay where they reach it
     patient: bool = False
@@ -177,9 +177,13 @@ class LaplaceProblem:
         fit = self.fit(units, alpha, start)
         return posterior_of(fit) if isinstance(fit, Mode) else fit
 
+    def prices(self, units: np.ndarray) -> np.ndarray:
+        """Nats (u,) that each unit costs."""
+        return np.where(units % self.design.n_atoms == self.bias, 0.0, self.price)
+
     def objective(self, units: np.ndarray, posterior: Any) -> float:
         """Return the Laplace evidence less the price of the units, plus the hyperprior's terms, T01 eq. (36)."""
-        value = posterior.log_evidence + self.shift - self.price * len(units)
+        value = posterior.log_evidence + self.shift - float(self.prices(units).sum())
         if self.prior_b is not None:
             b = self.prior_b[units % self.design.n_atoms]
             value += self.prior.log_density(posterior.alpha[:: self.per_unit], np.nan, b, 0.0)

@@ -133,7 +133,7 @@ def scan(model: LaplaceModel) -> Scan:
     classes = _scan_classes(model, exact)
     S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
     if problem.share:
-        least = problem.price + SCANS.least_share_of_tol * problem.tol
+        least = problem.prices(np.arange(design.n_atoms)) + SCANS.least_share_of_tol * problem.tol
         gains, alpha = _limit_motion(*shared_optimum(S, Q, least), S, Q, design.peaks)
     else:
         gains, alpha = _limit_motion(
@@ -237,11 +237,11 @@ def _refine(model: LaplaceModel, diagonal: np.ndarray, S: np.ndarray) -> None:
         S[j] = max(float(z @ basis.split(z)[1]), 0.0)
 
 
-def shared_optimum(S: np.ndarray, Q: np.ndarray, least: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def shared_optimum(S: np.ndarray, Q: np.ndarray, least: float | np.ndarray = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Gain (M,) and precision (M,) of adding atoms whose K classes share one precision, for S, Q (K, M).
 
     TF03 eq. (18) summed over the classes has no closed maximum; a grid is enough for a proposal. Atoms that could not
-    gain more than ``least`` with a precision for each class gain nothing.
+    gain more than ``least`` () or (M,) with a precision for each class gain nothing.
     """
     gains, best = np.zeros(S.shape[1]), np.full(S.shape[1], np.inf)
     some = np.flatnonzero(gain_add(S, Q).sum(axis=0) > least)
