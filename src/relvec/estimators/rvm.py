@@ -155,7 +155,7 @@ class RelevanceVectorClassifier(MachineClassifier):
         "gaussian". ``width="auto"`` is then "scale", tens of times as fast as learned widths.
     solver : {"sequential", "tf03", "tf03-random", "tf03-order", "mackay", "em"} or object of `relvec.solvers`
         "sequential" (default) keeps a move only if the evidence of the refitted model rises and ends at a maximum;
-        ``Sequential(price=2.0)`` makes every function cost two nats. "mackay" and "em" end at the fixed point of T01
+        ``Sequential(price=2.0)`` makes functions cost two nats. "mackay" and "em" end at the fixed point of T01
         eq. (16), near the maximum. "sequential" has a proper prior, a row of the base rates spread over all rows;
         ``Sequential(prior_rows=0.0)`` is without.
     class_weight : dict, "balanced" or None, default None
@@ -171,7 +171,7 @@ class RelevanceVectorClassifier(MachineClassifier):
         "augmented" (RVM*, RQ05) adds one more basis function at each point predicted: away from the data the log-odds
         become uncertain. It keeps the training rows, O(N) a point.
     tol : float, default 1e-3
-        A fit ends when no single move, refitted, gains more than this many nats of evidence.
+        A fit ends when no single move, refitted, gains more than this many nats; 0.1 where held-out rows chose.
     max_functions : int, optional
         Most functions of one machine, not counting the constant.
     warm_start, memory_limit, time_limit, random_state, verbose
