@@ -83,7 +83,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     feature_relevance_ : (n_features,) var(x_k) / width_k^2 as shares; `feature_importances_` are their roots.
     choice_ : what held-out rows chose (`relvec.estimators.sparse.SparseChoice`); only where they did.
     tuning_, placement_ : only where widths were learned, and where centres moved: how.
-    coef_ : (n_features,) slopes; of linear models.
+    coef_ : (n_features,) slopes, only for linear models.
     coef_std_, selected_, gain_ : as in `SparseBayesianRegressor`, only for columns of X.
     degrees_of_freedom_, outliers_ : of Student-t noise; rows that count little.
     n_candidates_ : functions that were candidates.

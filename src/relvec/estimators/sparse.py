@@ -248,7 +248,7 @@ def _assemble_classes(source: MemorySource, fit: SparseClasses, status: Status, 
         n_iter=np.array([fit.n_steps]),
         n_candidates=max(setting.basis.n_atoms for setting in fit.settings),
         choices=[ClassChoice.of(fit)],
-        width_rule="process" if widths else None,
+        width_rule="process" if fit.learned else None,
         **widths,
     )
 
