@@ -189,7 +189,8 @@ def choose(
         chosen, shares = _decide(list(grown.values()))
     found = _describe_choice(records, chosen, shares, race.scheme)
     finished = len(chosen[0].density) == len(race.groups)
-    if finished and _shares_lead(chosen, shares, race.groups):
+    several = np.count_nonzero(rows.counts, axis=0).min() > 1  # else the folds without a row lack its class
+    if finished and several and _shares_lead(chosen, shares, race.groups):
         entries = tuple(replace(entry, share=0.0) for entry in found.entries)
         return [], replace(found, entries=entries, chosen=NOTHING.chosen, shares=(), evaluations=race.spent)
     parts = [(share, record.calibration, race.finish(record)) for record, share in zip(chosen, shares)]
