@@ -8,6 +8,7 @@ import pytest
 
 import oracle
 from problems import problem_of, random_problem, sinc_problem, single_move_gains
+from relvec import RVR
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.runtime.clock import Clock
@@ -31,7 +32,9 @@ def run(problem, restarts=3, exchange=True, prior="flat", price=0.0, most=-1, st
     if start is None:
         start = (np.zeros(0, np.intp), np.zeros(0), 1.0 / (problem.noise_variance or problem.noise_start))
     seconds = options.pop("seconds", -1.0)
-    return engine.search(problem, start, restarts, exchange, steps, seconds, prior, price, 1.0, most, 300, **options)
+    return engine.search(
+        problem, start, restarts, exchange, False, steps, seconds, prior, price, 1.0, most, 300, **options
+    )
 
 
 def sinc(N=40, width=3.0, seed=0, kind=DenseDesign, **options):
@@ -231,3 +234,16 @@ def test_a_certificate_that_lacks_digits_is_made_again(monkeypatch):
     assert result.status is Status.CONVERGED
     for solver, problem, *_ in asked:
         assert isinstance(problem.start, Start) and solver.restarts == 0
+
+
+@pytest.mark.parametrize("seed", [1, 7, 8, 12])
+def test_the_updates_of_mackay_and_em_end_no_higher_under_the_flat_prior(seed):
+    rng = np.random.default_rng(seed)
+    X, Z = rng.uniform(-3.0, 3.0, (40, 2)), rng.uniform(-3.0, 3.0, (16, 2))
+    truth = np.exp(-((X[:, None] - Z) ** 2).sum(2) / 9.0) @ rng.normal(size=16)
+    y = truth + 0.1 * truth.std() * rng.normal(size=40)
+    own, *others = (
+        RVR(kernel="matern52", width=3.0, solver=solver).fit(X, y).log_marginal_likelihood_
+        for solver in (Sequential(support_prior="flat"), "mackay", "em")
+    )
+    assert own >= max(others) - 0.1

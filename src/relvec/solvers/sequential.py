@@ -58,10 +58,13 @@ class Sequential:
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange. ``solver="tf03"`` is this with ``select="gain"``.
     support_prior : {"auto", "flat", "size"}
-        The prior over sets of basis functions of a Gaussian model. "flat": all sets are alike, as in T01. "size": all
-        numbers of functions are alike, and so are all sets of one size among M candidates, p(S) ~ 1 / C(M, |S|): a
-        further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the best of many useless
-        ones seldom does. "auto" is "size" where the candidates are the columns of X, else "flat".
+        The prior over sets of basis functions of a Gaussian model. "flat": all sets are alike, as in T01; restarts are
+        judged by the evidence alone, and among up to 128 candidates others start from all of them by EM's updates, from
+        none with less noise, and without some or one of the functions: more evidence, and usually less density of new
+        targets. "size": all numbers of functions are alike, and so are all sets of one size among M candidates,
+        p(S) ~ 1 / C(M, |S|): a further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the
+        best of many useless ones seldom does. "auto" is "size" where the candidates are the columns of X; else all sets
+        are alike, and restarts are those that `restarts` describes.
     price : float, optional
         Nats that every function costs, of classes and counts every one but the constant: p(S) ~ exp(-price |S|).
         Functions that raise the evidence by less are not kept; the evidence that a model reports leaves the price out.

@@ -39,18 +39,21 @@ constexpr double MIN_EXCHANGE_GAIN_NATS = -1.0;
 constexpr double COPY = 1.0 - 1e-12;          // correlation of copies
 constexpr double ROUGH_TOL_NATS = 0.05;       // smaller gains are left at first in restarts
 constexpr double MAX_SHORTFALL_NATS = 5.0;    // a restart that falls short by no more is settled to the end
+constexpr double SMALL_SHORTFALL_NATS = 2.0;  // likewise, of the starts from few atoms or without some
 constexpr double MIN_REPEAT_GAIN_NATS = 1.0;  // a restart that gains as much is tried again
 constexpr double MIN_RESTART_GAIN_NATS = 0.1;
 constexpr double NATS_A_FUNCTION = 0.5;       // that a restart has to gain for each function it adds
-constexpr int USUAL_RESTARTS = 3, MAX_RESTARTED = 600;
+constexpr int USUAL_RESTARTS = 3, MAX_FAILURES = 2, MAX_RESTARTED = 600;
 constexpr double LOW_NOISE[3] = {0.2, 0.5, 0.3};
 constexpr int MIN_ADDED = 10, MAX_ADDED = 100;
 constexpr double ADDED_SHARE = 0.5;
 constexpr double MAX_NOISE_RISE = 5.0;        // above its start: then a noise that may not rise is tried
 constexpr int SHORT_DICTIONARY = 256;         // atoms: a search from all of them is tried where a model has few,
-constexpr int QUICK_DICTIONARY = 128;         // and up to so many whether the noise has risen or not
+constexpr int QUICK_DICTIONARY = 128;         // and up to so many whether the noise has risen or not, with the starts
+constexpr int RANDOM_STARTS = 3;              // that a thorough search makes among few atoms (`benchmarks/optima.py`)
+constexpr int WITHOUT_ONE = 4;
 constexpr double FEW_SHARE = 0.15;            // of the rows: few atoms
-constexpr int BACKWARD_UPDATES = 12;
+constexpr int BACKWARD_UPDATES[2] = {12, 20};  // of MacKay and of expectation-maximisation
 constexpr double MAX_SPREAD = 1e7, MOST_ALPHA = 1e3;  // beta / alpha at most, and the precision at which an atom leaves
 constexpr int CAPPED_ATOMS = 30;
 constexpr double CAPPED_SHARE = 0.1;
@@ -68,6 +71,7 @@ constexpr size_t FETCHED_TOGETHER = 64;       // Gram columns
 enum Action { START, ADD, REESTIMATE, REMOVE, EXCHANGE, RESTART };
 enum Ended { DONE, STOPPED, LATE, MAX_STEPS, NO_DIGITS, FAILED };
 enum Prior { FLAT, SIZE, CONSTANT };
+enum Update { MACKAY, EM };
 
 struct Blas {
   void (*dgemv)(char*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
@@ -92,6 +96,7 @@ struct Settings {
   int max_functions;
   int restarts, batch, noise_every;  // batch: additions between Newton steps, 0 for a share of the model
   bool exchange;
+  bool thorough;  // restarts are judged by the evidence alone, and more of them are tried among few atoms
   int max_steps;
   double seconds;  // negative: any
   std::uint64_t seed;
@@ -794,9 +799,9 @@ class Engine {
   }
 
   // Settles another model: roughly, and to the end where it may be better than the first.
-  void finish(const Model& first) {
+  void finish(const Model& first, double shortfall = MAX_SHORTFALL_NATS) {
     climb(std::max(tolerance(model.size()), ROUGH_TOL_NATS));
-    if (!(score(model) > score(first) - MAX_SHORTFALL_NATS) || !admits(first, model)) return;
+    if (!(score(model) > score(first) - shortfall) || !admits(first, model)) return;
     if (same_support(model, first)) return;
     climb(tolerance(model.size()));
     while (shrink(tolerance(model.size()))) {}
@@ -840,31 +845,58 @@ class Engine {
     leave_out(gone);
   }
 
-  // The model that was found from the first where it gains half a nat for each function more; nats beyond these, -inf
-  // where the first stays.
+  // Without the atom that so many others are worth less than, and one exchange.
+  void drop_weak(int rank) {
+    std::vector<int> places = places_in_order();
+    if (rank >= model.size()) return;
+    auto worth = [&](int i) { return std::rint(-1e6 * gain_delete(i)); };  // further digits are rounding
+    std::stable_sort(places.begin(), places.end(), [&](int i, int j) { return worth(i) < worth(j); });
+    std::vector<unsigned char> gone(model.size());
+    gone[places[rank]] = 1;
+    leave_out(gone);
+    relax(10, false, ROUGH_TOL_NATS, INF);
+    scan();
+    exchange(ROUGH_TOL_NATS);
+  }
+
+  // Anew, with the noise held below that of the model until no addition gains.
+  void from_nothing() {
+    const double beta = model.beta;
+    model.atoms.clear();
+    model.alpha.clear();
+    model.beta = std::min(beta / LOW_NOISE[0], 1.0 / set_.noise_floor);
+    load(model);
+    climb(ROUGH_TOL_NATS, true, static_cast<int>(CROWDED * N_), INF, 5);
+    model.beta = beta;
+    load(model);
+    relax(5, false, ROUGH_TOL_NATS, INF);
+  }
+
+  // The model that was found from the first where it gains half a nat for each function more, or in a thorough search
+  // at all; nats beyond these, -inf where the first stays.
   double judge(Model& first, bool admitted) {
     const int more = std::max(0, functions(model) - functions(first));
-    const double gained = admitted ? score(model) - score(first) - NATS_A_FUNCTION * more : -INF;
+    const double gained = admitted ? score(model) - score(first) : -INF, paid = gained - NATS_A_FUNCTION * more;
     recording_ = true;
-    if (!(gained > set_.tol)) {
+    if (!((set_.thorough ? gained : paid) > set_.tol)) {
       model = std::move(first);
       scan();
       return -INF;
     }
     record(RESTART, -1);
     ascend();
-    return gained;
+    return paid;
   }
 
   // What a move and a search from there find, where it is better; one that loses the digits is given up.
   template <class Move>
-  double restart(Move move) {
+  double restart(Move move, double shortfall = MAX_SHORTFALL_NATS) {
     Model first = model;
     recording_ = false;
     bool found = true;
     try {
       move();
-      finish(first);
+      finish(first, shortfall);
     } catch (const Stop& stop) {
       if (stop.why != NO_DIGITS) throw;
       near_factor_ = 1.0;
@@ -873,8 +905,9 @@ class Engine {
     return judge(first, found && admits(first, model));
   }
 
-  // From every atom that is no near-copy of one before it, by the updates of MacKay, T01 eq. (16) and (18).
-  void every_atom() {
+  // From every atom that is no near-copy of one before it, by the updates of MacKay, T01 eq. (16) and (18), or of
+  // expectation-maximisation, T01 eq. (48) and (50), which keeps more atoms.
+  void every_atom(Update update) {
     std::vector<int> places(M_), keep;
     for (int j = 0; j < M_; j++) places[j] = j;
     std::sort(places.begin(), places.end(), [&](int a, int b) { return order_[a] < order_[b]; });
@@ -892,16 +925,20 @@ class Engine {
     for (int j : keep) model.alpha.push_back((1.0 + 1e-3 * static_cast<double>(order_[j]) / M_) / N_);
     if (!set_.fixed_noise) model.beta = 1.0 / set_.noise_start;
     load(model);
-    for (int turn = 0; turn < BACKWARD_UPDATES; turn++) {
+    for (int turn = 0; turn < BACKWARD_UPDATES[update]; turn++) {
       double free = N_;
       std::vector<unsigned char> gone(model.size());
       for (int i = 0; i < model.size(); i++) {
         const double gamma = 1.0 - shrinkage(i);
         free -= gamma;
-        model.alpha[i] *= gamma / (model.v[i] * model.v[i]);
+        const double square = model.v[i] * model.v[i];  // alpha mu^2
+        model.alpha[i] *= update == EM ? 1.0 / (square + shrinkage(i)) : gamma / square;
         gone[i] = !(model.alpha[i] < MOST_ALPHA && model.alpha[i] > 0.0);
       }
-      if (!set_.fixed_noise && free > 0.0) model.beta = 1.0 / std::max(model.residual / free, set_.noise_floor);
+      if (!set_.fixed_noise && update == EM)
+        model.beta = 1.0 / std::max((model.residual + (N_ - free) / model.beta) / N_, set_.noise_floor);
+      else if (!set_.fixed_noise && free > 0.0)
+        model.beta = 1.0 / std::max(model.residual / free, set_.noise_floor);
       for (double& alpha : model.alpha) alpha = std::max(alpha, model.beta / MAX_SPREAD);
       leave_out(gone);
     }
@@ -1098,25 +1135,32 @@ class Engine {
     const double risen = 1.0 / (model.beta * set_.noise_start);
     const bool few = model.size() <= FEW_SHARE * N_, likely = few && (risen > 1.0 || M_ <= QUICK_DICTIONARY);
     if (M_ <= SHORT_DICTIONARY && (set_.fixed_noise || likely))
-      restart([&] { every_atom(); });
+      restart([&] { every_atom(MACKAY); });
     else if (!set_.fixed_noise && risen > MAX_NOISE_RISE)
       restart([&] { capped_noise(); });
     lower_noise_in_turn();
+    const bool many_starts = set_.thorough && M_ <= QUICK_DICTIONARY;
+    if (many_starts) restart([&] { every_atom(EM); }, SMALL_SHORTFALL_NATS);
     if (set_.exchange) exchange_pairs();
+    if (!many_starts) return;
+    restart([&] { from_nothing(); }, SMALL_SHORTFALL_NATS);
+    for (int turn = 0; turn < RANDOM_STARTS; turn++) restart([&] { drop_random(); }, SMALL_SHORTFALL_NATS);
+    for (int turn = 0; turn < WITHOUT_ONE; turn++) restart([&] { drop_weak(turn); }, SMALL_SHORTFALL_NATS);
   }
 
   // Restarts with less noise, each while it gains; beyond the usual number without random atoms too.
   void lower_noise_in_turn() {
-    bool failed = false;
+    int failed = 0;
+    const int most_failures = set_.thorough ? MAX_FAILURES : 1;
     const bool usual = set_.restarts <= USUAL_RESTARTS;
     for (int turn = 0; turn < set_.restarts;) {
-      if (usual && (model.size() > MAX_RESTARTED || failed)) return;
+      if (usual && (model.size() > MAX_RESTARTED || failed >= most_failures)) return;
       const double gained = restart([&] {
         if (turn < 3) return lower_noise(LOW_NOISE[turn]);
         drop_random();
         if (turn % 2) lower_noise(LOW_NOISE[1]);
       });
-      failed = !(gained >= MIN_RESTART_GAIN_NATS);
+      failed = gained >= MIN_RESTART_GAIN_NATS ? 0 : failed + 1;
       if (!(gained >= MIN_REPEAT_GAIN_NATS)) turn++;
     }
   }

@@ -8,6 +8,7 @@ def search(
     start: tuple[np.ndarray, np.ndarray, float],
     restarts: int,
     exchange: bool,
+    thorough: bool,
     max_steps: int,
     seconds: float,
     prior: str,

@@ -34,7 +34,7 @@ cdef extern from "engine.h" namespace "relvec" nogil:
         int prior
         double price, least_price
         int max_functions, restarts, batch, noise_every
-        cbool exchange
+        cbool exchange, thorough
         int max_steps
         double seconds
         uint64_t seed
@@ -156,8 +156,9 @@ cdef int tick(void* context, int size, double objective, double gain) noexcept n
         return (<Gram>context).tick(size, objective, gain)
 
 
-def search(problem, start, int restarts, cbool exchange, int max_steps, double seconds, str prior, double price,
-           double least_price, int max_functions, int large_model, watch=None, int batch=0, int noise_every=1):
+def search(problem, start, int restarts, cbool exchange, cbool thorough, int max_steps, double seconds, str prior,
+           double price, double least_price, int max_functions, int large_model, watch=None, int batch=0,
+           int noise_every=1):
     """Search from a model (atoms, precisions, noise precision).
 
     Returns how that ended (one of `ENDED`), atoms, precisions, noise precision, objective, the largest gain of a single
@@ -186,6 +187,7 @@ def search(problem, start, int restarts, cbool exchange, int max_steps, double s
     s.near_correlation, s.near_price = MAX_CORRELATION, near_copy_price(M)
     s.prior, s.price, s.least_price, s.max_functions = PRIORS.index(prior), price, least_price, max_functions
     s.restarts, s.exchange, s.max_steps, s.seconds = restarts, exchange, max_steps, seconds
+    s.thorough = thorough
     s.batch, s.noise_every = batch, noise_every
     s.seed = int(problem.rng.integers(2**62)) if restarts > 3 else 0
     s.watched = watch is not None

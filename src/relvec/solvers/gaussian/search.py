@@ -51,6 +51,7 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
         (start.active, start.alpha, start.beta),
         min(solver.restarts, _MOST),
         solver.exchange,
+        solver.support_prior == "flat",
         min(max_iter, _MOST),
         limit,
         "flat",
