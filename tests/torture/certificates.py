@@ -17,6 +17,7 @@ import mpmath as mp
 import numpy as np
 from scipy.special import expit
 
+import oracle
 from relvec import RVC, RVR
 
 DIGITS = 50
@@ -204,7 +205,8 @@ class LaplaceCheck:
     PRECISIONS = 10.0 ** np.linspace(-2, 6, 9)
 
     def __init__(self, problem: Problem) -> None:
-        self.counts, self.t, self.intercept = isinstance(problem.model, RVR), problem.y, problem.model.fit_intercept
+        self.counts, self.intercept = isinstance(problem.model, RVR), problem.model.fit_intercept
+        self.t = problem.y if self.counts else oracle.with_prior_rows(problem.y, "bernoulli", problem.weights)
         self.Phi, self.active = dictionary(problem.model, problem.X)
         self.alpha = np.atleast_1d(problem.model.alpha_).astype(float)
         self.weights_found = np.ravel(problem.model.weights_)

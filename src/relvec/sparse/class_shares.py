@@ -127,7 +127,8 @@ def judge_classes(
     verdict, simpler = ClassVerdict(fit_shares), shares_without(rows, folds)
     once = count_copies_once(rows)
     tried = [(fit_ridge, fit_ridge, [problem_of(once.take(own), own) for own in kept])]
-    few = Phi.shape[1] * problems[0].K <= _MOST_SLOPES
+    most = problems[0].most_functions  # a ridge has them all
+    few = Phi.shape[1] * problems[0].K <= _MOST_SLOPES and (most is None or Phi.shape[1] - 1 <= most)
     for baseline, fit, own in [*(tried if few else []), (None, search, problems)]:
         log_p, slope = predict(fit, own)
         gain = float(np.sum(folds.rows.counts * (log_p - simpler)))

@@ -127,7 +127,8 @@ def scan(model: LaplaceModel) -> Scan:
         projected = np.ascontiguousarray(design.project(_directions_in_memory(model)))
         diagonal = design.diagonal(fit.state[2])
         S, Q, gains, alpha = scan_gains(projected, diagonal, outside[0].view(np.uint8), k, design.scan_error)
-        gains, alpha = _limit_motion(gains, alpha, S[None], Q[None], design.peaks)
+        if not problem.thorough:  # at the end of a search every proposal is refitted
+            gains, alpha = _limit_motion(gains, alpha, S[None], Q[None], design.peaks)
         classes = [ClassScan(S, Q, projected[:k], fit.root, np.arange(k))]
         return Scan(classes, True, _without_copies(gains, crowd, problem), alpha, outside, crowd)
     classes = _scan_classes(model, exact)
