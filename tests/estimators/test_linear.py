@@ -214,3 +214,13 @@ def test_implicit_columns_are_those_of_the_dense_design(constant):
         np.testing.assert_allclose(found.diagonal(W), W.T @ dense.matrix**2, atol=1e-12)
         if constant:
             np.testing.assert_allclose(found.offset, dense.offset, atol=1e-12)
+
+
+def test_a_constant_enters_when_the_columns_have_lowered_the_noise():
+    """Of the targets as they are its mean is a small share; of what the columns leave it is most."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 20))
+    y = 90.0 * X[:, 3] + 40.0 * X[:, 7] - 6.0 + 5.0 * rng.normal(size=80)
+    model = SparseBayesianRegressor().fit(X, y)
+    assert model.coef_[[3, 7]].all() and model.certificate_ < 1e-6
+    assert abs(model.intercept_ + 6.0) < 2.5 and model.noise_variance_ < 40.0

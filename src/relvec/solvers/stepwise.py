@@ -105,11 +105,12 @@ class Stepwise:
         """One deletion, addition or exchange, or a look ahead, that raises evidence plus prior; else the end."""
         model: Model = state.notes
         tol = problem.tolerance(len(model.active))
-        moves = {"delete": self._delete, "add": self._add, "exchange": exchange_functions, "restart": self._look_ahead}
+        moves = {"constant": _admit_constant, "delete": self._delete, "add": self._add, "exchange": exchange_functions,
+                 "restart": self._look_ahead}  # fmt: skip
         for action, move in moves.items():
             moved = move(model, tol)
             if moved is not None and self.score(moved) > self.score(model) + SETTINGS.min_gain_share * tol:
-                return _state(moved, action)
+                return _state(moved, "add" if action == "constant" else action)
         sharp = model.sharpen()
         return _state(sharp, "reestimate").stepped(done=True, largest_gain=self.largest_gain(sharp))
 
@@ -154,7 +155,7 @@ class Stepwise:
     def largest_gain(self, model: Model) -> float:
         """Return the certificate: the most that a single move still gains in evidence plus prior."""
         p, k, M = model.full_posterior, count_functions(model), n_candidates(model.problem)
-        left = [0.0]
+        left = [0.0, constant_gain(model)[0]]
         if k < self.max_size(model.problem):
             left.append(float(addition_gains(model)[0].max()) - self.cost(k, M))
         if len(model.active):
@@ -220,13 +221,25 @@ def extend(model: Model, least: float) -> Model | None:
     return _with(model, j, S[j], Q[j]) if gains[j] > least else None
 
 
-def add_constant(model: Model) -> Model:
-    """Return the model with the constant, where there is one and it gains."""
+def constant_gain(model: Model) -> tuple[float, float, float]:
+    """Gain of the constant, 0 where there is none to add; with its S and Q of TF03 eq. (22)."""
     b = model.problem.bias
     if b < 0 or b in model.active:
-        return model
+        return 0.0, 0.0, 0.0
     S, Q, _ = model.core.scan()
-    return _with(model, b, S[b], Q[b]) if gain_add(S[b], Q[b]) > model.problem.tol else model
+    return float(gain_add(S[b], Q[b])), float(S[b]), float(Q[b])
+
+
+def add_constant(model: Model) -> Model:
+    """Return the model with the constant, where there is one and it gains."""
+    gain, S, Q = constant_gain(model)
+    return _with(model, model.problem.bias, S, Q) if gain > model.problem.tol else model
+
+
+def _admit_constant(model: Model, tol: float) -> Model | None:
+    """Add the constant, which costs nothing: with less noise than a smaller model it may gain where it did not."""
+    larger = add_constant(model)
+    return None if larger is model else larger
 
 
 def _with(model: Model, j: int, S: float, Q: float) -> Model:
