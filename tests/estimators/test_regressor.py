@@ -1043,7 +1043,9 @@ def test_predictions_scale_with_the_target(problem, exponent, negative):
     noise = options.pop("noise_variance")
     a = quiet(RVR(**{"width": "scale"} | options, noise_variance=noise), X, y)
     b = quiet(RVR(**{"width": "scale"} | options, noise_variance=noise and noise * scale**2), X, scale * y)
-    assert relative(b.predict(X) / scale, a.predict(X)) < 1e-10
+    assert (
+        relative(b.predict(X) / scale, a.predict(X)) < 1e-8
+    )  # rounding of ill-conditioned sums differs with the scale
 
 
 @settings(max_examples=25)
