@@ -220,6 +220,7 @@ def test_a_constant_enters_when_the_columns_have_lowered_the_noise():
     """Of the targets as they are its mean is a small share; of what the columns leave it is most."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 20))
+    X -= X.mean(axis=0)
     y = 90.0 * X[:, 3] + 40.0 * X[:, 7] - 6.0 + 5.0 * rng.normal(size=80)
     model = SparseBayesianRegressor().fit(X, y)
     assert model.coef_[[3, 7]].all() and model.certificate_ < 1e-6
