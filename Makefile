@@ -83,13 +83,13 @@ coverage: $(VENV)/.stamp-coverage build/counted/.stamp
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
 bounds: $(VENV)/.stamp-test
 	RELVEC_BOUNDS=1 $(PIP) --upgrade --no-deps --target build/checked-bounds .
-	PYTHONPATH=build/checked-bounds $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
+	PYTHONPATH=build/checked-bounds $(PYTEST) -q -p no:cacheprovider -m 'not slow and not browser' $(NATIVE_TESTS) $(ARGS)
 
 sanitize: $(VENV)/.stamp-test
 	RELVEC_SANITIZE=1 $(PIP) --upgrade --no-deps --target build/checked-sanitize .
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/checked-sanitize \
-	  $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
+	  $(PYTEST) -q -p no:cacheprovider -m 'not slow and not browser' $(NATIVE_TESTS) $(ARGS)
 
 NATIVE_TESTS := $(addprefix tests/solvers/test_,engine.py native.py gaussian_search.py long_dictionaries.py laplace_rows.py)
 
