@@ -40,6 +40,7 @@ class StepwiseSettings:
     max_exchanges: int = 4  # tried, the most promising first
     max_exchange_loss_nats: float = 1.0  # an exchange that loses more before the others settle is not tried
     max_rows_share: float = 0.5  # of the rows: a model of more functions explains the noise too
+    few_samples: int = 20  # of so many a constant enters at the start alone: beside columns it explains their noise
 
 
 SETTINGS = StepwiseSettings()
@@ -155,7 +156,8 @@ class Stepwise:
     def largest_gain(self, model: Model) -> float:
         """Return the certificate: the most that a single move still gains in evidence plus prior."""
         p, k, M = model.full_posterior, count_functions(model), n_candidates(model.problem)
-        left = [0.0, constant_gain(model)[0]]
+        late = model.problem.n_samples > SETTINGS.few_samples
+        left = [0.0, constant_gain(model)[0] if late else 0.0]
         if k < self.max_size(model.problem):
             left.append(float(addition_gains(model)[0].max()) - self.cost(k, M))
         if len(model.active):
@@ -238,6 +240,8 @@ def add_constant(model: Model) -> Model:
 
 def _admit_constant(model: Model, tol: float) -> Model | None:
     """Add the constant, which costs nothing: with less noise than a smaller model it may gain where it did not."""
+    if model.problem.n_samples <= SETTINGS.few_samples:
+        return None
     larger = add_constant(model)
     return None if larger is model else larger
 
