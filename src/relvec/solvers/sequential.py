@@ -60,8 +60,8 @@ class Sequential:
     support_prior : {"auto", "flat", "size"}
         The prior over sets of basis functions of a Gaussian model. "flat": all sets are alike, as in T01; restarts are
         judged by the evidence alone, and among up to 128 candidates others start from all of them by EM's updates, from
-        none with less noise, and without some or one of the functions: more evidence, and usually less density of new
-        targets. "size": all numbers of functions are alike, and so are all sets of one size among M candidates,
+        none with less noise, and without some or one of the functions: more evidence, which does not always predict
+        better. "size": all numbers of functions are alike, and so are all sets of one size among M candidates,
         p(S) ~ 1 / C(M, |S|): a further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the
         best of many useless ones seldom does. "auto" is "size" where the candidates are the columns of X; else all sets
         are alike, and restarts are those that `restarts` describes.

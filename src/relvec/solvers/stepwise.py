@@ -156,8 +156,7 @@ class Stepwise:
     def largest_gain(self, model: Model) -> float:
         """Return the certificate: the most that a single move still gains in evidence plus prior."""
         p, k, M = model.full_posterior, count_functions(model), n_candidates(model.problem)
-        late = model.problem.n_samples > SETTINGS.few_samples
-        left = [0.0, constant_gain(model)[0] if late else 0.0]
+        left = [0.0, _late_gain(model)]
         if k < self.max_size(model.problem):
             left.append(float(addition_gains(model)[0].max()) - self.cost(k, M))
         if len(model.active):
@@ -238,12 +237,14 @@ def add_constant(model: Model) -> Model:
     return _with(model, model.problem.bias, S, Q) if gain > model.problem.tol else model
 
 
+def _late_gain(model: Model) -> float:
+    """Gain of the constant beside the functions found; none where samples are few."""
+    return constant_gain(model)[0] if model.problem.n_samples > SETTINGS.few_samples else 0.0
+
+
 def _admit_constant(model: Model, tol: float) -> Model | None:
     """Add the constant, which costs nothing: with less noise than a smaller model it may gain where it did not."""
-    if model.problem.n_samples <= SETTINGS.few_samples:
-        return None
-    larger = add_constant(model)
-    return None if larger is model else larger
+    return add_constant(model) if _late_gain(model) > tol else None
 
 
 def _with(model: Model, j: int, S: float, Q: float) -> Model:

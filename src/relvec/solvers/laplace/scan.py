@@ -27,8 +27,8 @@ class ScanSettings:
     fixed_ns: float = 0.3  # of a number that a scan reads, and for each weight of the model besides
     weight_ns: float = 0.1
     # Of the log-odds or log rate of any row by an addition, as far as the linearised problem is believed; beyond, the
-    # addition has a larger precision. A row far on the wrong side would move by hundreds by its own function. With it
-    # the mean log loss of 24 sets of `benchmarks/classes.py` is lower by .011, and modes take half the time.
+    # addition has a larger precision. A row far on the wrong side would move by hundreds by its own function. Chosen
+    # by `benchmarks/classes.py`.
     max_motion: float = 4.0
     least_share_of_tol: float = 0.1  # that additions with shared precisions must gain beyond their price to count
     min_share_of_digits: float = 1e-6  # of phi' B phi: an S below this has lost too many digits
